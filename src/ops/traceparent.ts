@@ -5,7 +5,7 @@ export interface TraceParent {
   readonly traceId: string
   /** The id of the caller's span. */
   readonly spanId: string
-  /** The bits of `TRACE_FLAGS`. Other bits have no meaning. */
+  /** The bits of `TRACE_FLAGS`, which the last digit holds. The others have no meaning. */
   readonly flags: number
 }
 
@@ -16,6 +16,13 @@ export const TRACE_FLAGS = { sampled: 1, random: 2 } as const
 const LENGTH = 55
 const NO_TRACE_ID = '0'.repeat(32)
 const NO_SPAN_ID = '0'.repeat(16)
+
+const NO_DIGIT = 0xff
+/** The values of lower-case hexadecimal digits, by character code. */
+const DIGITS = new Uint8Array(256).fill(NO_DIGIT)
+for (const [value, digit] of [...'0123456789abcdef'].entries()) {
+  DIGITS[digit.charCodeAt(0)] = value
+}
 
 /**
  * Reads a `traceparent` (section 3.2). Returns undefined if it is invalid.
@@ -36,7 +43,7 @@ export function readTraceparent(header: string | string[] | undefined): TracePar
   if (traceId === NO_TRACE_ID || spanId === NO_SPAN_ID) {
     return undefined
   }
-  return { traceId, spanId, flags: Number.parseInt(text.slice(53), 16) }
+  return { traceId, spanId, flags: digitAt(text, LENGTH - 1) }
 }
 
 export const traceIdOf = (header: string | string[] | undefined): string | undefined =>
@@ -55,16 +62,17 @@ function hasForm(text: string): boolean {
 
 /**
  * Whether all characters from `start` to `end` are lower-case hexadecimal digits.
- * Not by a regular expression: it would take half of the time that a request that is not sampled may cost.
+ * By a table: a regular expression would take half of the time that a request that is not sampled may cost.
  */
 function isHex(text: string, start: number, end: number): boolean {
   for (let at = start; at < end; at++) {
-    const code = text.charCodeAt(at)
-    const isDigit = code >= 0x30 && code <= 0x39
-    const isLetter = code >= 0x61 && code <= 0x66
-    if (!isDigit && !isLetter) {
+    if (digitAt(text, at) === NO_DIGIT) {
       return false
     }
   }
   return true
+}
+
+function digitAt(text: string, at: number): number {
+  return DIGITS[text.charCodeAt(at)] ?? NO_DIGIT
 }

@@ -15,7 +15,7 @@ import { TRACE_FLAGS, type TraceParent } from '../ops/traceparent.ts'
 import type { RequestEnd, RequestWatcher, UpstreamHeaders } from '../room.ts'
 import type { SpanQueue } from './span-queue.ts'
 import {
-  finishedSpan,
+  FinishedSpan,
   methodAttribute,
   type Server,
   type SpanAttributes,
@@ -47,7 +47,7 @@ export interface Origin {
 
 /** What the upstream has received and sent. Times in monotonic milliseconds. */
 interface Forwarding {
-  readonly spanId: string
+  readonly context: SpanContext
   readonly server: Server | undefined
   readonly startMs: number
   sentMs: number | undefined
@@ -68,6 +68,8 @@ export class RequestTrace implements RequestWatcher {
   readonly #req: SidecarRequest
   readonly #origin: Origin
   readonly #options: TraceOptions
+  /** Of the SERVER span. */
+  readonly #context: SpanContext
   /** Epoch milliseconds minus monotonic milliseconds. */
   readonly #epochOffsetMs: number
   #forwarding: Forwarding | undefined
@@ -77,7 +79,10 @@ export class RequestTrace implements RequestWatcher {
     this.#origin = origin
     this.#options = options
     this.#epochOffsetMs = options.now() - performance.now()
-    this.logFields = { traceId: origin.traceId, spanId: options.newSpanId() }
+    const { traceId } = origin
+    const spanId = options.newSpanId()
+    this.#context = { traceId, spanId, traceFlags: TraceFlags.SAMPLED }
+    this.logFields = { traceId, spanId }
   }
 
   onForward({ pathPrefix }: { readonly pathPrefix: string }): void {
@@ -85,7 +90,7 @@ export class RequestTrace implements RequestWatcher {
     const { traceId, parent } = this.#origin
     const spanId = newSpanId()
     const forwarding: Forwarding = {
-      spanId,
+      context: { traceId, spanId, traceFlags: TraceFlags.SAMPLED },
       server: servers.get(pathPrefix),
       startMs: performance.now(),
       sentMs: undefined,
@@ -126,18 +131,18 @@ export class RequestTrace implements RequestWatcher {
   onEnd(end: RequestEnd): void {
     const { queue, resource } = this.#options
     const path = this.#path()
-    const server = finishedSpan(this.#serverFacts(end, path), resource)
+    const server = new FinishedSpan(this.#serverFacts(end, path), resource)
     const forwarding = this.#forwarding
     if (forwarding === undefined) {
       queue.add([server])
     } else {
-      queue.add([finishedSpan(this.#clientFacts(forwarding, path, end), resource), server])
+      queue.add([new FinishedSpan(this.#clientFacts(forwarding, path, end), resource), server])
     }
   }
 
   #serverFacts({ status, reason }: RequestEnd, path: string | undefined): SpanFacts {
     const { scheme, namesAccount } = this.#options
-    const { traceId, parent, linked } = this.#origin
+    const { parent, linked } = this.#origin
     const { context, method, clientAddress } = this.#req
     const knownMethod = methodAttribute(method)
     const attributes: SpanAttributes = {
@@ -164,8 +169,7 @@ export class RequestTrace implements RequestWatcher {
     }
     return {
       kind: SpanKind.SERVER,
-      traceId,
-      spanId: this.logFields.spanId,
+      context: this.#context,
       parent: parent && remote(parent),
       link: linked && remote(linked),
       startMs: context.startedMonotonicMs + this.#epochOffsetMs,
@@ -177,7 +181,7 @@ export class RequestTrace implements RequestWatcher {
 
   #clientFacts(forwarding: Forwarding, path: string | undefined, { reason }: RequestEnd): SpanFacts {
     const { method } = this.#req
-    const { spanId, server, startMs, status, outcome } = forwarding
+    const { server, startMs, status, outcome } = forwarding
     const endMs = forwarding.endMs ?? performance.now()
     const knownMethod = methodAttribute(method)
     const attributes: SpanAttributes = { 'http.request.method': knownMethod }
@@ -195,9 +199,8 @@ export class RequestTrace implements RequestWatcher {
     }
     return {
       kind: SpanKind.CLIENT,
-      traceId: this.#origin.traceId,
-      spanId,
-      parent: { ...this.logFields, traceFlags: TraceFlags.SAMPLED },
+      context: forwarding.context,
+      parent: this.#context,
       startMs: startMs + this.#epochOffsetMs,
       endMs: endMs + this.#epochOffsetMs,
       method: knownMethod,

