@@ -31,8 +31,9 @@ export class Peer {
     this.address = address
     this.isTrusted = trusts(address)
     this.#trusts = trusts
+    const node = address.includes(':') ? `"[${address}]"` : address
     this.#xForwardedLines = `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\nX-Forwarded-Port: ${port}\r\n`
-    this.#forwardedStart = `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`
+    this.#forwardedStart = `Forwarded: for=${node};proto=${proto}`
   }
 
   /**
@@ -46,8 +47,8 @@ export class Peer {
   }
 
   /**
-   * Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For`
-   * that is not trusted. Without this header, `Forwarded` has the addresses.
+   * Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For` that is
+   * not trusted, or the first one if all are. Without this header, `Forwarded` has the addresses.
    */
   clientAddress(headers: ForwardedHeaders): string {
     let nearest = this.address
@@ -119,9 +120,8 @@ function forwardedNodes(headers: ForwardedHeaders): string[] {
 /** Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4), or an empty text. */
 function forParameter(element: string): string {
   for (const pair of splitFromEnd(element, ';')) {
-    const [, quoted, bare = ''] = /^for=(?:"([^"]*)"|([^"]*))$/i.exec(pair) ?? []
-    const value = quoted ?? bare
-    if (value !== '') {
+    const value = /^for=("?)([^"]+)\1$/i.exec(pair)?.[2]
+    if (value !== undefined) {
       return value
     }
   }
@@ -152,7 +152,7 @@ function splitFromEnd(list: string, separator: string): string[] {
 
 /**
  * Parses `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`, and the forms with a port:
- * `192.0.2.1:80`, `[2001:db8::1]:80`.
+ * `192.0.2.1:80`, `[2001:db8::1]:80`. A port may be obfuscated: `_hidden` (RFC 7239, section 6.3).
  */
 function addressOf(node: string): string | undefined {
   const withoutPort = /^(\[[^\]]*\]|[^:]*):(?:\d{1,5}|_[\w.-]+)$/.exec(node)?.[1] ?? node

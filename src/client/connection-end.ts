@@ -1,13 +1,15 @@
 /**
  * The end of a connection in order, after its last response. `Connection.abort` ends it at once.
+ * It depends on what may still arrive:
  *
- * If nothing else may arrive, Node ends and closes the connection once the response is sent. The rest of a
- * request body is discarded first (`discardBody`), without a half-close: a Node client that receives an end
- * can write no more. Before any other bytes, the connection is half-closed at once (`halfClose`), and closed
- * once the client closes it, too.
+ *   nothing              Node closes the connection once the response is sent
+ *   the rest of a body   is discarded before the end (`discardBody`): a Node client that receives an end
+ *                        stops writing
+ *   any other bytes      the connection is half-closed at once (`halfClose`). Bytes are discarded until the
+ *                        client closes its half
  *
- * Bytes that the client still sends after its last response are discarded (as nginx does). Without this,
- * the close would be a reset: clients that write all before they read (Python, Java) would lose the response.
+ * Bytes are discarded, as by nginx, because the close would otherwise be a reset: clients that write
+ * everything before they read (Python, Java) would lose the response.
  */
 import type { Socket } from 'node:net'
 import type { Readable } from 'node:stream'
@@ -16,7 +18,7 @@ import type { SidecarRequest } from './request.ts'
 import type { Turns } from './turns.ts'
 
 const DISCARD_IDLE_MS = 5_000
-/** Covers the rest of a body and what follows it. */
+/** For the rest of a body and what follows it together. */
 const DISCARD_MS = 30_000
 
 export class ConnectionEnd {
@@ -29,7 +31,7 @@ export class ConnectionEnd {
     this.#turns = turns
   }
 
-  /** Since when what follows the last response is discarded. Undefined before. */
+  /** When the discard began. Undefined before. */
   get discardsSinceMonotonicMs(): number | undefined {
     return this.#discardsSinceMonotonicMs
   }
@@ -40,7 +42,8 @@ export class ConnectionEnd {
    */
   discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void {
     const socket = this.#socket
-    // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
+    // Only this end completes the response, so the client may wait for it.
+    // It waits until all is sent: an ended socket cannot reset the connection.
     if (isCloseDelimited) {
       socket.write('', () => socket.end())
     }
@@ -67,8 +70,8 @@ export class ConnectionEnd {
   }
 
   /**
-   * Returns a listener that reads once, and again in a later turn: many such clients must
-   * not occupy the event loop.
+   * Returns a listener for each read: it pauses the input until a later turn of the event loop, which
+   * many such clients would otherwise occupy.
    */
   #pauseForOthers(input: Readable): () => void {
     const resume = () => {
