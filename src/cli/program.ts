@@ -11,9 +11,9 @@ import type { ProcessContext, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
   // If the event loop runs empty before the command ends, the exit code is 1.
-  // `process.exitCode` would apply to `help`, too.
+  // Not by `process.exitCode`, with which commander would end `help`, too.
   process.once('beforeExit', () => process.exit(1))
-  // By default, Node opens its inspector, which runs code from any process of the pod.
+  // By default, this signal opens Node's inspector, which runs code from any process of the pod.
   process.on('SIGUSR1', () => {})
   let stdoutError: string | undefined
   // A closed stdout does not end the process, but is reported: the lost output may be a new secret.
@@ -27,11 +27,11 @@ export async function runProgram(signals: Signals): Promise<void> {
   await destination.close()
   await flush(process.stdout)
   await flush(process.stderr)
-  if (stdoutError === undefined || code !== 0) {
-    process.exit(code)
+  if (stdoutError !== undefined && code === 0) {
+    process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
+    process.exit(1)
   }
-  process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
-  process.exit(1)
+  process.exit(code)
 }
 
 /** A pager may read slowly. The wait ends when the pager ends. */
@@ -47,7 +47,7 @@ async function runCommand(context: ProcessContext): Promise<void> {
   const examples = ['demo', 'serve --config sidecar.yaml', 'help credentials']
   const lines = examples.map((example) => `storage-auth-sidecar ${example}`)
   const program = io.command('storage-auth-sidecar', description, ...lines).version(VERSION)
-  // Loaded on demand: all modules together cost a sidecar memory and start-up time.
+  // Loaded on demand: all modules together would cost a sidecar memory and start-up time.
   const commands: Readonly<Record<string, () => Promise<Command>>> = {
     serve: async () => (await import('./serve.ts')).serveCommand(io, context),
     demo: async () => (await import('./demo.ts')).demoCommand(io, context),
@@ -59,11 +59,11 @@ async function runCommand(context: ProcessContext): Promise<void> {
     token: async () => (await import('./token.ts')).tokenCommand(io),
     worker: async () => (await import('./serve.ts')).workerCommand(context),
   }
-  const name = process.argv[2] ?? ''
-  const isCommand = Object.hasOwn(commands, name)
-  for (const [commandName, load] of Object.entries(commands)) {
-    if (!isCommand || commandName === name) {
-      program.addCommand(await load(), { hidden: commandName === 'worker' })
+  const requested = process.argv[2] ?? ''
+  const needsAll = !Object.hasOwn(commands, requested) // `help`, for example, lists them
+  for (const [name, load] of Object.entries(commands)) {
+    if (needsAll || name === requested) {
+      program.addCommand(await load(), { hidden: name === 'worker' })
     }
   }
   await program.parseAsync()
