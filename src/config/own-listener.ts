@@ -7,17 +7,17 @@ interface Listener {
   readonly port: number
 }
 
-/** `listener.port` of 0 is chosen by the system, so no URL can name it. */
+/** The system chooses the port of a listener whose setting is 0, so no URL can name it. */
 export function isOwnListener(upstreamUrl: string, listener: Listener): boolean {
   if (upstreamUrl.startsWith('unix:')) {
     return false
   }
-  const { protocol, hostname: host, port } = new URL(upstreamUrl)
-  const defaultPort = protocol === 'https:' ? 443 : 80
-  if (Number(port || defaultPort) !== listener.port) {
+  const upstream = new URL(upstreamUrl)
+  const defaultPort = upstream.protocol === 'https:' ? 443 : 80
+  if (Number(upstream.port || defaultPort) !== listener.port) {
     return false
   }
-  const upstreamAddresses = addressesOf(host)
+  const upstreamAddresses = addressesOf(upstream.hostname)
   const listenAddresses = addressesOf(listener.host)
   if (listenAddresses.some(isUnspecified)) {
     return upstreamAddresses.some(isOfThisMachine)
@@ -31,10 +31,8 @@ export function isOwnListener(upstreamUrl: string, listener: Listener): boolean 
 
 /** The addresses that a host surely has, without a lookup. A name of unknown addresses stands for itself. */
 function addressesOf(host: string): string[] {
-  const name = host
-    .replace(/^\[|\]$/g, '')
-    .replace(/\.$/, '')
-    .toLowerCase()
+  const withoutBrackets = host.replace(/^\[|\]$/g, '')
+  const name = withoutBrackets.replace(/\.$/, '').toLowerCase() // a name may end with a dot
   if (name === 'localhost' || name.endsWith('.localhost')) {
     return ['127.0.0.1', '::1']
   }

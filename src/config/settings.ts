@@ -63,7 +63,10 @@ export function namesBelow(steps: readonly Step[]): readonly string[] {
 export function valueAt(value: unknown, steps: readonly Step[]): unknown {
   let inner = value
   for (const step of steps) {
-    inner = inner instanceof Object && Object.hasOwn(inner, step) ? Reflect.get(inner, step) : undefined
+    if (!(inner instanceof Object) || !Object.hasOwn(inner, step)) {
+      return undefined
+    }
+    inner = Reflect.get(inner, step)
   }
   return inner
 }
