@@ -15,12 +15,12 @@ const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
 const QUERY_MS = 1000
 /**
- * Before a statement: else the server waits for a lock longer than the query.
- * Poolers refuse it as a connection option.
+ * Stands before a statement, and ends a wait for a lock before the query times out.
+ * Connection poolers refuse it as an option of the connection.
  */
 export const LIMIT_LOCKS = `SET LOCAL lock_timeout = ${QUERY_MS - 200};`
 const NEEDS_TLS = 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
-const PERCENT = 'special characters of the password must be percent-encoded'
+const PASSWORD_HINT = 'special characters of the password must be percent-encoded'
 
 export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
@@ -39,13 +39,13 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
     return failed('must hold one URL such as postgres://user:password@host:5432/database')
   }
-  // An empty host means a Unix socket named by the parameter `host`, as in libpq.
+  // An empty host means a Unix socket named by the parameter `host`, as in libpq. `URL` refuses it.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
   // An unencoded `#`, `/` or `?` ends the password.
   // The rest of the password would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
-    return failed(`holds no valid URL (${PERCENT})`)
+    return failed(`holds no valid URL (${PASSWORD_HINT})`)
   }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
@@ -59,17 +59,20 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
     }
     return ok({ url: connectionString, label: `${host}:${port}/${database}` })
   } catch {
-    return failed(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
+    return failed(
+      `holds a URL that cannot be used (${PASSWORD_HINT}; the files that it names must be readable)`,
+    )
   }
 }
 
+/** pg has no option for the lookup of its host. */
 class DatabaseSocket extends Socket {
   /** pg passes a port and a host, or a path. */
-  override connect(...[port, host]: unknown[]): this {
+  override connect(portOrPath: unknown, host?: unknown): this {
     if (typeof host !== 'string') {
-      return super.connect(String(port))
+      return super.connect(String(portOrPath))
     }
-    return super.connect({ port: Number(port), host, lookup })
+    return super.connect({ port: Number(portOrPath), host, lookup })
   }
 }
 
@@ -101,38 +104,43 @@ export class DatabasePool {
   readonly label = (): string => this.#target.label
 
   current(): Promise<pg.Pool> {
-    this.#pool ??= this.#connect()
+    this.#pool ??= this.#createPool()
     return this.#pool
   }
 
-  /** Queries in progress continue until their end or timeout. */
-  replace(): void {
+  /** The next query opens new connections. Queries in progress continue until their end or timeout. */
+  disconnect(): void {
     this.#pool?.then((former) => former.end()).catch(() => {})
     this.#pool = undefined
   }
 
   /**
-   * Runs a query a second time, on new connections, if the server may have closed the former
-   * connections. Never rejects.
+   * Runs a query. If it fails on connections that were open before, the server may have closed them, so
+   * the query runs a second time, on new ones. Never rejects.
    */
-  async ask<T>(run: (pool: pg.Pool) => Promise<T>, mayRetry = this.#pool !== undefined): Promise<Loaded<T>> {
+  ask<T>(run: (pool: pg.Pool) => Promise<T>): Promise<Loaded<T>> {
+    const mayRetry = this.#pool !== undefined
+    return this.#attempt(run, mayRetry)
+  }
+
+  async #attempt<T>(run: (pool: pg.Pool) => Promise<T>, mayRetry: boolean): Promise<Loaded<T>> {
     try {
       return loaded(await run(await this.current()))
     } catch (error) {
-      this.replace()
+      this.disconnect()
       const { kind, message } = databaseFailure(error)
       // A server that hangs is not asked twice.
       if (mayRetry && kind !== 'timeout') {
-        return this.ask(run, false)
+        return this.#attempt(run, false)
       }
       return notLoaded([message], kind === 'unusable' ? 'permanent' : undefined)
     }
   }
 
-  async #connect(): Promise<pg.Pool> {
-    const named = await readUrlFile(this.#urlFile)
-    if (named.ok) {
-      this.#target = named.value
+  async #createPool(): Promise<pg.Pool> {
+    const target = await readUrlFile(this.#urlFile)
+    if (target.ok) {
+      this.#target = target.value
     }
     // Without a listener, an `error` event would end the process. The next query rejects anyway.
     const ignore = () => {}
@@ -158,6 +166,7 @@ const RUN_MIGRATE =
  */
 export class ChangesNotRecorded extends Error {}
 
+/** Messages by SQLSTATE. */
 const UNUSABLE_STATES: Readonly<Record<string, string>> = {
   '3D000': 'there is no database of that name',
   '3F000': `its tables are missing: ${RUN_MIGRATE}`,
@@ -186,8 +195,9 @@ export function databaseFailure(error: unknown): DatabaseFailure {
   return connectionFailure(code, error.message)
 }
 
-/** RAISE_EXCEPTION: a check in `TABLES_SQL` has failed. QUERY_CANCELED: by a `statement_timeout`. */
+/** A check in `tables.sql` has failed. */
 const RAISE_EXCEPTION = 'P0001'
+/** By a `statement_timeout`. */
 const QUERY_CANCELED = '57014'
 const LOCK_NOT_AVAILABLE = '55P03'
 

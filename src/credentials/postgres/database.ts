@@ -58,8 +58,8 @@ function endTokenSql({ tokenId, issuer, accountId, rowEndsAtSeconds }: EndedToke
 
 /** Reads the URL. The database connects only after `start` is called. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
-  const named = await readUrlFile(options.urlFile)
-  return named.ok ? loaded(new CredentialsDatabase(options, named.value), named.warnings) : named
+  const target = await readUrlFile(options.urlFile)
+  return target.ok ? loaded(new CredentialsDatabase(options, target.value), target.warnings) : target
 }
 
 /** No method and no promise of this class rejects. */
@@ -171,7 +171,7 @@ export class CredentialsDatabase implements CredentialSource {
     if (!this.#isRead) {
       return
     }
-    this.#pool.replace()
+    this.#pool.disconnect()
     await this.#snapshots.reload()
   }
 
@@ -179,7 +179,7 @@ export class CredentialsDatabase implements CredentialSource {
   async stop(): Promise<void> {
     this.#snapshots.stop()
     await this.#snapshots.whenIdle()
-    this.#pool.replace()
+    this.#pool.disconnect()
   }
 
   get #isRead(): boolean {

@@ -28,11 +28,11 @@ async function inDatabase<T>(
   statementMs: number,
   run: (client: pg.Client) => Promise<T>,
 ): Promise<Loaded<T>> {
-  const named = await readUrlFile(urlFile)
-  if (!named.ok) {
-    return named
+  const read = await readUrlFile(urlFile)
+  if (!read.ok) {
+    return read
   }
-  const { value: target, warnings } = named
+  const { value: target, warnings } = read
   const client = new pg.Client(clientConfig(target, statementMs))
   // Without a listener, the event would end the process; the next query rejects anyway.
   client.on('error', () => {})
