@@ -53,7 +53,7 @@ const unusable = (problem: string) => failed<FeedFailure>({ problem, isUnusable:
 const HEAD_MS = 5000
 const BODY_MS = 60_000
 const MAX_CONNECTION_AGE_MS = 300_000
-/** The first TCP keep-alive probe. A vanished hub is noticed about ten seconds later. */
+/** How long a connection is silent before the first TCP probe. A vanished hub is noticed about 10 s later. */
 const TCP_KEEP_ALIVE_MS = 5000
 
 type Agent = HttpAgent | HttpsAgent
@@ -124,8 +124,8 @@ export class FeedClient {
     }
     const target = new URL(this.#source.url)
     if (since !== undefined) {
-      const separator = target.search === '' ? '' : `${target.search}&`
-      target.search = `${separator}since=${encodeURIComponent(since)}`
+      const query = target.search === '' ? '' : `${target.search}&`
+      target.search = `${query}since=${encodeURIComponent(since)}`
     }
     const agent = this.#currentAgent()
     return get(target, { agent, secureContext: this.#secureContext, headers, signal })
