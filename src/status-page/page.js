@@ -155,7 +155,8 @@ function showState(/** @type {StatusDocument} */ status) {
 function showFigures(/** @type {StatusDocument} */ status) {
   const { requests, rejections, latency, cache, process } = status
   const counted = (/** @type {number} */ value) => `${count(value)} ${inWindow(status)}`
-  const [recent, window] = [inRecent(status), inWindow(status)]
+  const recent = inRecent(status)
+  const window = inWindow(status)
   /** @type {(name: string, when: string, value: string, unit: string, words: string) => HTMLElement} */
   const figure = (name, when, value, unit, words) =>
     h(
