@@ -99,30 +99,28 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
   await writeFile(file, 'revocations: 5\n')
   await writeFile(`${file}.merge`, 'revocations: [{ <<: { jti: a } }]\n')
   await writeFile(`${file}.large`, 'revocations: []\n# '.padEnd(8_388_608, 'x'))
-  const needsOne = 'give exactly one of --jti, --account and --access-key'
-  const two = ['--account', 'a', '--access-key', 'b']
-  for (const [args, message] of [
-    [['add', '--file', file], needsOne],
-    [['add', '--file', file, ...two], needsOne],
-    [['remove', '--file', file, ...two], needsOne],
-    [['add', '--file', file, '--jti', 'a', '--issued-before', 'now'], /cannot be used with option/],
-    [
-      ['add', '--file', file, '--account', 'a', '--issued-before', 'yesterday'],
-      /'--issued-before <time>' is invalid. It must be an RFC 3339 time/,
-    ],
-    [
-      ['add', '--file', file, '--account', ''],
-      /'--account <id>' is invalid. It must be 1 to 1024 characters long/,
-    ],
-    [['add', '--account', 'a'], '--file or --postgres-url-file is required'],
-    [['list', '--file', file], /:1:14: revocations must be a list/],
-    [['add', '--file', file, '--account', 'a'], /:1:14: revocations must be a list/],
-    [['remove', '--file', `${file}.merge`, '--jti', 'a'], /uses YAML aliases or merges/],
-    [['add', '--file', `${file}.large`, '--jti', 'a'], /would be larger than 8388608 bytes/],
-    [['list', '--file', `${file}.none`], /there is no such file/],
-    [['remove', '--file', `${file}.none`, '--jti', 'a'], /there is no such file/],
-  ] as const) {
-    t.match((await run(...args)).failure, { exitCode: 2, message }, args.join(' '))
+  const refuses = async (args: readonly string[], message: string | RegExp) => {
+    const { failure } = await run(...args)
+    t.match(failure, { exitCode: 2, message }, args.join(' '))
   }
+  const add = ['add', '--file', file]
+  const remove = ['remove', '--file', file]
+  const two = ['--account', 'a', '--access-key', 'b']
+  const needsOne = 'give exactly one of --jti, --account and --access-key'
+  await refuses(add, needsOne)
+  await refuses([...add, ...two], needsOne)
+  await refuses([...remove, ...two], needsOne)
+  await refuses([...add, '--jti', 'a', '--issued-before', 'now'], /cannot be used with option/)
+  const noTime = /'--issued-before <time>' is invalid. It must be an RFC 3339 time/
+  await refuses([...add, '--account', 'a', '--issued-before', 'yesterday'], noTime)
+  const noName = /'--account <id>' is invalid. It must be 1 to 1024 characters long/
+  await refuses([...add, '--account', ''], noName)
+  await refuses(['add', '--account', 'a'], '--file or --postgres-url-file is required')
+  await refuses(['list', '--file', file], /:1:14: revocations must be a list/)
+  await refuses([...add, '--account', 'a'], /:1:14: revocations must be a list/)
+  await refuses(['remove', '--file', `${file}.merge`, '--jti', 'a'], /uses YAML aliases or merges/)
+  await refuses(['add', '--file', `${file}.large`, '--jti', 'a'], /would be larger than 8388608 bytes/)
+  await refuses(['list', '--file', `${file}.none`], /there is no such file/)
+  await refuses(['remove', '--file', `${file}.none`, '--jti', 'a'], /there is no such file/)
   t.equal(await readFile(file, 'utf8'), 'revocations: 5\n')
 })
