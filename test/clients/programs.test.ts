@@ -35,7 +35,8 @@ t.test(
   { skip: without(RCLONE) },
   async (t) => {
     const directory = await temporaryDirectory(t)
-    const [source, served] = ['source', 'served'].map((name) => join(directory, name)) as [string, string]
+    const source = join(directory, 'source')
+    const served = join(directory, 'served')
     mkdirSync(source)
     mkdirSync(served)
     for (let file = 0; file < FILES; file++) {

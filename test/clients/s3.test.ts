@@ -22,20 +22,20 @@ const AS_OWNER =
   'Authorization: AWS4-HMAC-SHA256 Credential=k/20250101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x'
 const PUBLIC = 'X-Amz-Acl: public-read'
 
-interface Asked {
+interface S3Request {
   readonly line: string
   readonly host: string
   readonly headers?: readonly string[]
   readonly body?: string
 }
 
-async function ask(t: Test, port: number, { line, host, headers = [], body = '' }: Asked) {
+async function ask(t: Test, port: number, { line, host, headers = [], body = '' }: S3Request) {
   const head = [`${line} HTTP/1.1`, `Host: ${host}`, `Content-Length: ${body.length}`, ...headers]
   const response = await rawRequest(t, port, `${head.join('\r\n')}\r\n\r\n${body}`)
   return { status: response.status, headers: response.headers, text: response.body.toString() }
 }
 
-/** Two buckets, `first` and `second`, with an object `public/a` of that text. */
+/** Two buckets, `first` and `second`. In each, the content of the object `public/a` is the bucket's name. */
 async function startS3(t: Test, hosts: string) {
   const port = await freePort()
   const env = { ...process.env, NODE_OPTIONS: '' }
@@ -64,36 +64,36 @@ async function startS3(t: Test, hosts: string) {
   return {
     sidecar,
     ownState,
-    through: (asked: Asked, token?: string) => {
-      const headers = [...(asked.headers ?? [])]
+    askSidecar: (request: S3Request, token?: string) => {
+      const headers = [...(request.headers ?? [])]
       if (token !== undefined) {
         headers.push(`Authorization: Bearer ${token}`)
       }
-      return ask(t, sidecar.port, { ...asked, headers })
+      return ask(t, sidecar.port, { ...request, headers })
     },
   }
 }
 
 t.test('a path of one bucket does not reach another bucket by Host', { skip }, async (t) => {
-  const { sidecar, through } = await startS3(t, FIRST)
+  const { sidecar, askSidecar } = await startS3(t, FIRST)
   const narrow = await sidecar.mint({ claims: { scope: 'storage.read:/public' } })
   const line = 'GET /public/a'
-  t.match(await through({ line, host: FIRST }, narrow), { status: 200, text: 'first' })
-  t.match(await through({ line, host: SECOND }, sidecar.token), { status: 200, text: 'second' }, 'by Host')
+  t.match(await askSidecar({ line, host: FIRST }, narrow), { status: 200, text: 'first' })
+  t.match(await askSidecar({ line, host: SECOND }, sidecar.token), { status: 200, text: 'second' }, 'by Host')
   const refused = { status: 403, headers: { 'proxy-status': /details="host"/ } }
-  t.match(await through({ line, host: SECOND }, narrow), refused)
-  t.match(await through({ line: `GET http://${SECOND}/public/a`, host: SECOND }, narrow), refused)
-  t.match(await through({ line: 'GET /second/public/a', host: BY_PATH }, narrow), refused)
+  t.match(await askSidecar({ line, host: SECOND }, narrow), refused)
+  t.match(await askSidecar({ line: `GET http://${SECOND}/public/a`, host: SECOND }, narrow), refused)
+  t.match(await askSidecar({ line: 'GET /second/public/a', host: BY_PATH }, narrow), refused)
 })
 
 t.test('a link of one bucket does not reach another bucket by Host', { skip }, async (t) => {
-  const { sidecar, through } = await startS3(t, `${FIRST},${SECOND}`)
+  const { sidecar, askSidecar } = await startS3(t, `${FIRST},${SECOND}`)
   const body = JSON.stringify({ method: 'GET', target: '/public/a' })
   const headers = ['Content-Type: application/json']
-  const made = await through({ line: 'POST /v2/auth/links', host: FIRST, headers, body }, sidecar.token)
+  const made = await askSidecar({ line: 'POST /v2/auth/links', host: FIRST, headers, body }, sidecar.token)
   const { url }: { url: string } = JSON.parse(made.text)
-  t.match(await through({ line: `GET ${url}`, host: FIRST }), { status: 200, text: 'first' })
-  const refused = await through({ line: `GET ${url}`, host: SECOND })
+  t.match(await askSidecar({ line: `GET ${url}`, host: FIRST }), { status: 200, text: 'first' })
+  const refused = await askSidecar({ line: `GET ${url}`, host: SECOND })
   t.match(refused, { status: 400, headers: { 'proxy-status': /details="claims"/ } })
 })
 
@@ -116,22 +116,19 @@ const CHANGES = [
   { line: 'PUT /first/public/a?tagging', body: TAGS, shows: 'GET /first/public/a?tagging' },
 ]
 
-t.test('who may only create changes nothing that exists', { skip }, async (t) => {
-  const { sidecar, ownState, through } = await startS3(t, BY_PATH)
+t.test('a caller who may only create changes nothing that exists', { skip }, async (t) => {
+  const { sidecar, ownState, askSidecar } = await startS3(t, BY_PATH)
   const creator = await sidecar.mint({ claims: { scope: 'storage.create:/first' } })
   for (const { line, headers = [], body = '', shows } of CHANGES) {
-    const asked = { line, host: BY_PATH, headers: ['If-None-Match: *', ...headers], body }
+    const change = { line, host: BY_PATH, headers: ['If-None-Match: *', ...headers], body }
     const before = await ownState(shows)
-    t.match(
-      await through(asked, creator),
-      { status: 403, headers: { 'proxy-status': /details="scope"/ } },
-      line,
-    )
+    const refused = { status: 403, headers: { 'proxy-status': /details="scope"/ } }
+    t.match(await askSidecar(change, creator), refused, line)
     t.equal(await ownState(shows), before, `${line} has changed nothing`)
-    t.ok((await through(asked, sidecar.token)).status < 300, `${line} despite its condition`)
+    t.ok((await askSidecar(change, sidecar.token)).status < 300, `${line} despite its condition`)
     t.not(await ownState(shows), before, `${line} of an unrestricted caller has an effect`)
   }
   const fresh = { line: 'PUT /first/new', host: BY_PATH, headers: ['If-None-Match: *'], body: 'x' }
-  t.equal((await through(fresh, creator)).status, 200)
-  t.not((await through(fresh, creator)).status, 200, 'it exists')
+  t.equal((await askSidecar(fresh, creator)).status, 200)
+  t.not((await askSidecar(fresh, creator)).status, 200, 'it exists')
 })

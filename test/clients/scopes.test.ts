@@ -38,61 +38,69 @@ async function startDav(t: Test) {
   return { url: `http://127.0.0.1:${port}`, files: apache.files, mint }
 }
 
-/** `method path [to path] [new]`, those that pass and those that do not; `new`: what exists is kept. */
-const RECIPES: readonly (readonly [passes: readonly string[], refused: readonly string[]])[] = [
-  [
-    ['GET /photos/p', 'PROPFIND /', 'HEAD /tmp/t'],
-    ['PUT /photos/x new', 'DELETE /tmp/t', 'COPY /tmp/t to /tmp/u new'],
-  ],
-  [
-    ['GET /photos/p', 'PROPFIND /photos/'],
-    ['GET /videos/v', 'PROPFIND /', 'PUT /photos/x new', 'GET /photosx'],
-  ],
-  [
-    ['GET /photos/p', 'GET /videos/v'],
-    ['GET /tmp/t', 'DELETE /videos/v'],
-  ],
-  [
-    [
+interface Recipe {
+  readonly passes: readonly string[]
+  readonly refused: readonly string[]
+}
+
+/** Requests by the scope of the recipe, as `requestIn` reads them. They are sent in this order. */
+const RECIPES: Readonly<Record<string, Recipe>> = {
+  'storage.read:/': {
+    passes: ['GET /photos/p', 'PROPFIND /', 'HEAD /tmp/t'],
+    refused: ['PUT /photos/x new', 'DELETE /tmp/t', 'COPY /tmp/t to /tmp/u new'],
+  },
+  'storage.read:/photos': {
+    passes: ['GET /photos/p', 'PROPFIND /photos/'],
+    refused: ['GET /videos/v', 'PROPFIND /', 'PUT /photos/x new', 'GET /photosx'],
+  },
+  'storage.read:/photos storage.read:/videos': {
+    passes: ['GET /photos/p', 'GET /videos/v'],
+    refused: ['GET /tmp/t', 'DELETE /videos/v'],
+  },
+  'storage.read:/backups storage.create:/backups': {
+    passes: [
       'PUT /backups/new new',
       'GET /backups/new',
       'MKCOL /backups/day',
       'COPY /backups/new to /backups/day/new new',
     ],
-    [
+    refused: [
       'PUT /backups/old',
       'DELETE /backups/old',
       'MOVE /backups/old to /backups/older new',
       'COPY /backups/new to /tmp/x new',
     ],
-  ],
-  [
-    ['PUT /inbox/n new', 'MKCOL /inbox/m', 'HEAD /inbox/i'],
-    ['GET /inbox/n', 'PROPFIND /inbox/', 'PUT /inbox/i', 'DELETE /inbox/n'],
-  ],
-  [
-    ['GET /home/bob/n', 'PUT /releases/app/v2', 'DELETE /releases/app/v1'],
-    ['PUT /releases/b/v2', 'MOVE /releases/app/v2 to /releases/b/v2'],
-  ],
-  [
-    ['PUT /home/ann/x', 'GET /home/ann/x', 'MOVE /home/ann/x to /home/ann/y', 'DELETE /home/ann/y'],
-    ['GET /home/bob/n', 'MOVE /home/ann/n to /home/bob/n', 'COPY /home/bob/n to /home/ann/b'],
-  ],
-  [
-    ['GET /inbox/i', 'MOVE /inbox/i to /done/i new'],
-    ['MOVE /inbox/n to /done/d', 'GET /done/i', 'DELETE /done/d'],
-  ],
-  [
-    ['DELETE /tmp/t', 'PUT /tmp/t'],
-    ['GET /tmp/t', 'PROPFIND /tmp/', 'DELETE /done/d'],
-  ],
-  [
-    ['GET /reports/today.txt', 'HEAD /reports/today.txt'],
-    ['GET /reports/other', 'PROPFIND /reports/'],
-  ],
-]
+  },
+  'storage.create:/inbox': {
+    passes: ['PUT /inbox/n new', 'MKCOL /inbox/m', 'HEAD /inbox/i'],
+    refused: ['GET /inbox/n', 'PROPFIND /inbox/', 'PUT /inbox/i', 'DELETE /inbox/n'],
+  },
+  'storage.read:/ storage.modify:/releases/app': {
+    passes: ['GET /home/bob/n', 'PUT /releases/app/v2', 'DELETE /releases/app/v1'],
+    refused: ['PUT /releases/b/v2', 'MOVE /releases/app/v2 to /releases/b/v2'],
+  },
+  'storage.read:/home/ann storage.modify:/home/ann': {
+    passes: ['PUT /home/ann/x', 'GET /home/ann/x', 'MOVE /home/ann/x to /home/ann/y', 'DELETE /home/ann/y'],
+    refused: ['GET /home/bob/n', 'MOVE /home/ann/n to /home/bob/n', 'COPY /home/bob/n to /home/ann/b'],
+  },
+  'storage.read:/inbox storage.modify:/inbox storage.create:/done': {
+    passes: ['GET /inbox/i', 'MOVE /inbox/i to /done/i new'],
+    refused: ['MOVE /inbox/n to /done/d', 'GET /done/i', 'DELETE /done/d'],
+  },
+  'storage.modify:/tmp': {
+    passes: ['DELETE /tmp/t', 'PUT /tmp/t'],
+    refused: ['GET /tmp/t', 'PROPFIND /tmp/', 'DELETE /done/d'],
+  },
+  'storage.read:/reports/today.txt': {
+    passes: ['GET /reports/today.txt', 'HEAD /reports/today.txt'],
+    refused: ['GET /reports/other', 'PROPFIND /reports/'],
+  },
+}
 
-/** Reads a request such as `COPY /a to /b new`: `to` is the `Destination`, and `new` replaces no object. */
+/**
+ * Reads a request such as `COPY /a to /b new`: `/b` is its `Destination`.
+ * `new`: it must not replace an object.
+ */
 function requestIn(text: string, url: string) {
   const [, method = '', path = '', to, isNew] = /^(\w+) (\S+)(?: to (\S+))?( new)?$/.exec(text) ?? []
   const headers: Record<string, string> = {}
@@ -113,9 +121,8 @@ t.test('each recipe allows what it says', { skip: without(APACHE) }, async (t) =
   const scopes = tableUnder('docs/restrict-a-credential.md', '## Recipes').map(({ scope }) =>
     String(codeIn(scope)[0]),
   )
-  t.equal(scopes.length, RECIPES.length)
-  for (const [index, [passes, refused]] of RECIPES.entries()) {
-    const scope = scopes[index]
+  t.same(Object.keys(RECIPES), scopes)
+  for (const [scope, { passes, refused }] of Object.entries(RECIPES)) {
     const token = await mint({ claims: { scope } })
     const ask = async (text: string) => {
       const { method, path, headers } = requestIn(text, url)
