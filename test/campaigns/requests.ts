@@ -256,7 +256,8 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
   const all = { ...claims, ...bound, parent_iss: issuer, ...parent, ...old }
   const link = fault === 'token' ? token : trust.mint(all, { typ: 'link+jwt' })
   const text = withFault(fault, link, random)
-  const parameter = `link_token=${text}${fault === 'twice' ? `&link_token=${link}` : ''}`
+  const again = fault === 'twice' ? `&link_token=${link}` : ''
+  const parameter = `link_token=${text}${again}`
   const sent = withParameter(target, parameter, random)
   const identity = {
     accountId,
