@@ -14,7 +14,7 @@ t.test('the metrics are read each minute, and every five seconds while the page 
   samples.start((error) => t.error(error))
   t.equal(reads, 1, 'at the start')
   mock.timers.tick(59_999)
-  t.equal(reads, 1, 'nothing while nobody looks')
+  t.equal(reads, 1, 'not before')
   mock.timers.tick(1)
   t.equal(reads, 2)
   await samples.windows()
