@@ -8,7 +8,8 @@
  *
  * Prints the time from the commit of a change to each follower's having it, CPU time and memory of the hubs,
  * and bytes. With `--beside`: the waiting time of a hub's own requests, without followers and with them, and
- * the longest turn of its event loop, which other load on the machine does not change on Node 26.
+ * what turns of its event loop take (`turns.mjs`): CPU time, which does not count the time of other programs
+ * on Node 26.
  */
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'
@@ -147,10 +148,14 @@ interface Hub {
   readonly child: ChildProcess
 }
 
-/** @param turnsFile - where the hub writes its longest turn of the event loop (`turns.mjs`) */
+/** @param turnsFile - where the hub writes what turns of its event loop take (`turns.mjs`) */
 async function startHub(settings: Readonly<Record<string, string>>, turnsFile?: string): Promise<Hub> {
   const measured = {
-    nodeArgs: ['--import', new URL('./turns.mjs', import.meta.url).href],
+    nodeArgs: [
+      '--import',
+      new URL('./turns.mjs', import.meta.url).href,
+      ...(process.env['DIAG'] ?? '').split(' ').filter(Boolean),
+    ],
     env: { BENCH_TURNS_FILE: turnsFile },
   }
   const options = turnsFile === undefined ? {} : measured
@@ -392,11 +397,15 @@ async function beside(): Promise<void> {
     rmSync(turnsFile, { force: true })
     await sleep(300)
     const { stdout } = await promisify(execFile)(process.execPath, args)
-    const turnMs = Number(readFileSync(turnsFile, 'utf8'))
+    const turns: Readonly<Record<'p99' | 'longest' | 'wait', number>> = JSON.parse(
+      readFileSync(turnsFile, 'utf8'),
+    )
     const report: { readonly p99: number; readonly failed: number; readonly refused: number } =
       JSON.parse(stdout)
     const failed = report.failed + report.refused
-    return `${report.p99.toFixed(2)} ms, longest turn ${turnMs.toFixed(1)} ms of CPU (${failed} failed)`
+    const [p99, longest, wait] = [turns.p99.toFixed(2), turns.longest.toFixed(1), turns.wait.toFixed(1)]
+    const ofTurns = `turns of CPU: p99 ${p99} ms, longest ${longest} ms, p99 of the wait for one ${wait} ms`
+    return `${report.p99.toFixed(2)} ms (${failed} failed); ${ofTurns}`
   }
   await load(3)
   say('p99 of 500 requests a second, alone', await load())

@@ -5,8 +5,8 @@
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { type Credential, CredentialList } from '../../src/credentials/credential-list.ts'
-import { parseFeed } from '../../src/credentials/feed/format.ts'
 import { FollowedState } from '../../src/credentials/feed/state.ts'
+import { parseFeed } from '../../src/credentials/feed/updates.ts'
 import { type Revocation, RevocationList } from '../../src/credentials/revocation-list.ts'
 import {
   type Changes,
@@ -134,7 +134,7 @@ async function apply(state: FollowedState, changes: Changes): Promise<void> {
 
 async function checked(body: Buffer) {
   t.notMatch(String(body), HASH)
-  const update = await parseFeed(String(body))
+  const update = await parseFeed({ bytes: body, isCompressed: false })
   if (!update.ok) {
     throw new Error(update.error)
   }

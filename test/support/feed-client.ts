@@ -3,8 +3,9 @@ import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { request as requestTls } from 'node:https'
 import { gunzipSync } from 'node:zlib'
-import { type FeedDocument, type FeedUpdate, parseFeed } from '../../src/credentials/feed/format.ts'
+import type { FeedDocument, FeedUpdate } from '../../src/credentials/feed/format.ts'
 import { FollowedState } from '../../src/credentials/feed/state.ts'
+import { parseFeed } from '../../src/credentials/feed/updates.ts'
 
 export interface FeedAsk {
   readonly token?: string | undefined
@@ -67,7 +68,7 @@ export function testFollower(port: number, token: string) {
     async ask(from = port, headers: Readonly<Record<string, string>> = {}) {
       const answer = await askFeed(from, { token, since: state?.version, headers })
       if (answer.status === 200) {
-        const update = await parseFeed(answer.text)
+        const update = await parseFeed({ bytes: Buffer.from(answer.text), isCompressed: false })
         if (!update.ok) {
           throw new Error(`the feed ${update.error}`)
         }

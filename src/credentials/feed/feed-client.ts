@@ -6,15 +6,15 @@
  */
 import { Agent as HttpAgent, type IncomingMessage } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
-import { pipeline } from 'node:stream'
 import type { SecureContext } from 'node:tls'
-import { createGunzip } from 'node:zlib'
 import { failed, ok, type Result } from '../../base/result.ts'
 import { readBearerToken } from '../../files/bearer-token.ts'
 import { errorCode, readUpTo } from '../../files/files.ts'
 import { get } from '../../http/get.ts'
 import { isHttps } from '../../http/hosts.ts'
-import { type FeedUpdate, MAX_FEED_BYTES, MAX_FEED_DEPTH, parseFeed } from './format.ts'
+import type { FeedUpdate } from './format.ts'
+import { MAX_FEED_BYTES, TOO_LARGE } from './parser.ts'
+import { parseFeed } from './updates.ts'
 
 export interface FeedSource {
   readonly url: string
@@ -92,16 +92,12 @@ export class FeedClient {
       clearTimeout(timer)
       timer = setTimeout(abort, BODY_MS)
       timeoutProblem = `did not arrive within ${BODY_MS / 1000} s`
-      return await this.#read(response, request)
+      return await this.#read(response, request, signal)
     } catch (error) {
       if (deadline.signal.aborted) {
         return unreachable(timeoutProblem)
       }
-      const code = errorCode(error)
-      if (code.startsWith('Z_')) {
-        return unusable(`cannot be unzipped: ${code}`)
-      }
-      return unreachable(`cannot be fetched: ${code}`)
+      return unreachable(`cannot be fetched: ${errorCode(error)}`)
     } finally {
       clearTimeout(timer)
     }
@@ -148,7 +144,7 @@ export class FeedClient {
     return this.#agent
   }
 
-  async #read(response: IncomingMessage, { since }: FeedRequest): Promise<FeedResult> {
+  async #read(response: IncomingMessage, { since }: FeedRequest, signal: AbortSignal): Promise<FeedResult> {
     const problem = headProblem(response, since !== undefined)
     if (problem !== undefined) {
       response.destroy()
@@ -160,14 +156,14 @@ export class FeedClient {
       response.resume()
       return ok({ update: undefined, hubAgeSeconds })
     }
-    const isCompressed = response.headers['content-encoding'] === 'gzip'
-    const bytes = await readUpTo(isCompressed ? unzipped(response) : response, MAX_FEED_BYTES)
+    const bytes = await readUpTo(response, MAX_FEED_BYTES)
     if (bytes.length > MAX_FEED_BYTES) {
       response.destroy()
-      return unusable(`is larger than ${MAX_FEED_BYTES} bytes`)
+      return unusable(TOO_LARGE)
     }
-    const update = await decodeFeed(bytes)
-    return update.ok ? ok({ update: update.value, hubAgeSeconds }) : update
+    const isCompressed = response.headers['content-encoding'] === 'gzip'
+    const update = await parseFeed({ bytes, isCompressed }, signal)
+    return update.ok ? ok({ update: update.value, hubAgeSeconds }) : unusable(update.error)
   }
 }
 
@@ -193,68 +189,4 @@ function headProblem({ statusCode, headers }: IncomingMessage, mayBeUnchanged: b
   }
   const coding = headers['content-encoding'] ?? 'identity'
   return coding === 'identity' || coding === 'gzip' ? undefined : 'has an unknown Content-Encoding'
-}
-
-/** An error of the response, or a compressed body that is cut short, is an error of the result. */
-const unzipped = (response: IncomingMessage) => pipeline(response, createGunzip(), () => {})
-
-async function decodeFeed(bytes: Buffer): Promise<Result<FeedUpdate, FeedFailure>> {
-  const problem = bracketProblem(bytes)
-  if (problem !== undefined) {
-    return unusable(problem)
-  }
-  let text: string
-  try {
-    // Names that are not UTF-8 would otherwise become other names.
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
-  } catch {
-    return unusable('is not UTF-8')
-  }
-  const parsed = await parseFeed(text)
-  return parsed.ok ? parsed : unusable(parsed.error)
-}
-
-const QUOTE = 0x22
-const BACKSLASH = 0x5c
-const OPENING_BRACKET = 0x5b
-const CLOSING_BRACKET = 0x5d
-const OPENING_BRACE = 0x7b
-const CLOSING_BRACE = 0x7d
-
-/** An entry has more: the shortest is `{"jti":"x"}`. */
-const MIN_ENTRY_BYTES = 10
-/** Few brackets do no harm, wherever they are. */
-const HARMLESS_BRACKETS = 100
-
-/** `JSON.parse` needs a minute and gigabytes for a text that consists of brackets. */
-function bracketProblem(bytes: Buffer): string | undefined {
-  let depth = 0
-  let opened = 0
-  let at = 0
-  while (at < bytes.length) {
-    const byte = bytes[at]
-    if (byte === QUOTE) {
-      at = endOfString(bytes, at + 1)
-    } else if (byte === OPENING_BRACKET || byte === OPENING_BRACE) {
-      depth++
-      opened++
-    } else if (byte === CLOSING_BRACKET || byte === CLOSING_BRACE) {
-      depth--
-    }
-    if (depth > MAX_FEED_DEPTH) {
-      return 'is nested too deeply'
-    }
-    at++
-  }
-  const maxOpened = HARMLESS_BRACKETS + bytes.length / MIN_ENTRY_BYTES
-  return opened > maxOpened ? 'has more lists and maps than entries can have' : undefined
-}
-
-/** Returns the index of the quote that ends the string. */
-function endOfString(bytes: Buffer, start: number): number {
-  let at = start
-  while (at < bytes.length && bytes[at] !== QUOTE) {
-    at += bytes[at] === BACKSLASH ? 2 : 1
-  }
-  return at
 }

@@ -9,7 +9,7 @@ import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { credentialKey, type FeedUpdate, type FollowedCredential, revocationKey } from './format.ts'
 
 /** After this number of entries, the event loop serves requests. */
-const ENTRIES_PER_TURN = 500
+const ENTRIES_PER_TURN = 200
 
 export class FollowedState {
   #version: string

@@ -121,7 +121,7 @@ t.test('versions are never compared: a restored database goes back', async (t) =
   t.equal(follower.state()?.version, '7')
 })
 
-const DEEP = `{"format":1,"x":${'['.repeat(1_000_000)}`
+const DEEP = `{"format":1,"x":${'['.repeat(60_000)}`
 const text =
   (body: string | Buffer, headers: Record<string, string> = {}) =>
   (res: ServerResponse) => {

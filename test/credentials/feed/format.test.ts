@@ -1,3 +1,4 @@
+import { gzipSync } from 'node:zlib'
 import fc from 'fast-check'
 import t from 'tap'
 import { errorIn } from '../../../src/base/result.ts'
@@ -6,9 +7,10 @@ import {
   type FeedCredential,
   type FeedDocument,
   type FeedRevocation,
-  parseFeed,
 } from '../../../src/credentials/feed/format.ts'
 import { FollowedState } from '../../../src/credentials/feed/state.ts'
+import { parseFeed } from '../../../src/credentials/feed/updates.ts'
+import { longestTurnMs, withoutThreadTimes } from '../../support/turns.ts'
 
 const WHOLE: FeedDocument = {
   format: 1,
@@ -17,7 +19,8 @@ const WHOLE: FeedDocument = {
   credentials: { set: [{ accountId: 'acme', accessKey: 'AK' }], removed: [] },
   revocations: { set: [{ jti: 'j1' }], removed: [] },
 }
-const parse = (document: unknown) => parseFeed(JSON.stringify(document))
+const parseText = (text: string) => parseFeed({ bytes: Buffer.from(text), isCompressed: false })
+const parse = (document: unknown) => parseText(JSON.stringify(document) ?? '')
 
 async function parsed(document: FeedDocument) {
   const update = await parse(document)
@@ -109,16 +112,62 @@ t.test('a document that is not as agreed is refused as a whole, and no problem q
     t.type(problem, 'string', JSON.stringify(document)?.slice(0, 100))
     t.notMatch(problem, /SECRET/)
   }
-  t.equal(errorIn(await parseFeed('{"format": 1')), 'is no JSON')
-  t.equal(errorIn(await parseFeed('')), 'is no JSON')
+  t.equal(errorIn(await parseText('{"format": 1')), 'is no JSON')
+  t.equal(errorIn(await parseText('')), 'is no JSON')
 })
 
 t.test('__proto__ is a name like any other, and no member', async (t) => {
   const text = JSON.stringify(withCredentials({ ...AK, accountId: '__proto__' }))
-  const update = await parseFeed(text)
+  const update = await parseText(text)
   t.equal(update.ok, true)
-  t.equal((await parseFeed(text.replace('"accountId"', '"__proto__":{},"accountId"'))).ok, false)
+  t.equal((await parseText(text.replace('"accountId"', '"__proto__":{},"accountId"'))).ok, false)
 })
+
+const manyEntries = (count: number): FeedDocument => ({
+  ...WHOLE,
+  credentials: {
+    set: Array.from({ length: count }, (_, at) => ({
+      accountId: `account-${at % 1000}`,
+      accessKey: `AK${at}`,
+    })),
+    removed: [],
+  },
+})
+
+const turning = 'a state of 100,000 credentials is parsed and made while the event loop keeps turning'
+t.test(turning, { skip: withoutThreadTimes }, async (t) => {
+  const bytes = gzipSync(JSON.stringify(manyEntries(100_000)))
+  const parsing = parseFeed({ bytes, isCompressed: true })
+  const parsingMs = await longestTurnMs(parsing)
+  const update = await parsing
+  if (!update.ok) {
+    throw new Error(update.error)
+  }
+  const making = FollowedState.of(update.value)
+  const makingMs = await longestTurnMs(making)
+  t.equal((await making).size, 100_000)
+  t.ok(parsingMs < 100, `${parsingMs} ms`) // without a thread: 50 ms on an idle machine, else 170
+  t.ok(makingMs < 100, `${makingMs} ms`)
+})
+
+t.test(
+  'a large document that is not as agreed is refused as a small one, whatever comes before',
+  async (t) => {
+    const large = manyEntries(2000)
+    const [first] = large.credentials.set
+    const repeated = { ...large, credentials: { set: [...large.credentials.set, first], removed: [] } }
+    t.equal(errorIn(await parse(repeated)), 'repeats a credential')
+    const member = { ...large, revocations: { set: [{ jti: 'SECRET', scope: 'x' }], removed: [] } }
+    t.match(errorIn(await parse(member)), /invalid entry revocations.set\[0\]/)
+    const changes = { ...large, from: 'r0', revocations: { set: [{ jti: 'j' }], removed: [{ jti: 'j' }] } }
+    t.equal(errorIn(await parse(changes)), 'sets and removes one revocation')
+    const stopped = new AbortController()
+    const bytes = Buffer.from(JSON.stringify(large))
+    const parsing = parseFeed({ bytes, isCompressed: false }, stopped.signal)
+    stopped.abort()
+    t.match(errorIn(await parsing), /cannot be parsed/)
+  },
+)
 
 interface Model {
   readonly credentials: ReadonlyMap<string, FeedCredential>
