@@ -1,9 +1,9 @@
 /**
  * The benchmark's own load generator: `node load-client.ts JSON` with `LoadOptions`; prints a `LoadReport`.
  *
- * Without a rate each connection sends its next request when the last one is answered.
- * With a rate, requests become due in steps of a millisecond; one that finds no idle connection waits,
- * and the wait counts as latency.
+ * Without a rate, each connection sends its next request when the previous one is answered.
+ * With a rate, requests become due in steps of a millisecond. One that finds no idle connection waits,
+ * and the wait counts as latency. Answers need a `Content-Length`.
  */
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
@@ -21,10 +21,13 @@ const {
 const texts = readFileSync(requests.file, 'latin1').split(SEPARATOR)
 
 const latencies: number[] = []
-let [refused, failed, turn] = [0, 0, first]
+let refused = 0
+let failed = 0
+let turn = first
 const began = performance.now()
 const ends = began + seconds * 1000
 const idle: Connection[] = []
+/** When the requests that wait for a connection became due. */
 const waiting: number[] = []
 
 /** One connection that sends one request at a time; opened again whenever the other side closes it. */
@@ -44,7 +47,8 @@ class Connection {
     this.#left = -1
     this.#closes = false
     this.#socket ??= this.#open()
-    this.#socket.write(texts[turn++ % texts.length] ?? '', 'latin1')
+    this.#socket.write(texts[turn % texts.length] ?? '', 'latin1')
+    turn++
   }
 
   #open(): Socket {
@@ -94,13 +98,13 @@ class Connection {
     if (now >= ends) {
       return
     }
-    if (!answered) {
-      failed++
-    } else if (this.#status >= 400) {
-      refused++
-    }
     if (answered) {
       latencies.push(now - this.#due)
+    } else {
+      failed++
+    }
+    if (answered && this.#status >= 400) {
+      refused++
     }
     const due = rate === undefined ? now : waiting.shift()
     if (due === undefined) {
@@ -124,7 +128,9 @@ if (rate === undefined) {
     if (now >= ends) {
       clearInterval(stepping)
     }
-    for (const due = ((now - began) * rate) / 1000; released < due; released++) {
+    const due = ((now - began) * rate) / 1000
+    while (released < due) {
+      released++
       const connection = idle.shift()
       if (connection === undefined) {
         waiting.push(now)
