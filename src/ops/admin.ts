@@ -2,18 +2,17 @@
  * The admin listener: metrics, health, public keys and the status page, on a port of their own.
  * It serves GET and HEAD only. No page changes anything, and no page is secret.
  */
-import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { createServer, type IncomingHttpHeaders, type RequestListener, type ServerResponse } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
-import { type SecureContext, TLSSocket } from 'node:tls'
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { SecureContext } from 'node:tls'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { JWKS_PATH } from '../http/request-target.ts'
-import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
 import type { AdminRoom, AdminRoute } from './admin-room.ts'
+import { BoundedServer } from './bounded-server.ts'
 import type { AccountCounts } from './busiest-accounts.ts'
 import { EXPOSITION_TYPE, exposition } from './exposition.ts'
 import { familyOf, type MetricFamily, type ReadMetrics } from './metrics.ts'
@@ -31,15 +30,6 @@ export interface AdminData {
   readonly accounts: () => AccountCounts | Promise<AccountCounts>
 }
 
-const HEADERS = {
-  'Cache-Control': 'no-store',
-  'X-Content-Type-Options': 'nosniff',
-  'Referrer-Policy': 'no-referrer',
-  'Cross-Origin-Resource-Policy': 'same-origin',
-  'Content-Security-Policy':
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-}
-
 export type AdminListener = Readonly<{ listen(): Promise<AddressInfo>; close(): Promise<void> }>
 
 export interface AdminListenerOptions {
@@ -52,7 +42,7 @@ export interface AdminListenerOptions {
   readonly rooms?: readonly AdminRoom[]
 }
 
-export function createAdminListener(options: AdminListenerOptions) {
+export function createAdminListener(options: AdminListenerOptions): AdminListener {
   const { config, adminData, secureContext, log, now, rooms = [] } = options
   const onError = (error: unknown) => log.error({ err: error }, 'listener error')
   const metrics: ReadMetrics = async (group) => [
@@ -60,51 +50,55 @@ export function createAdminListener(options: AdminListenerOptions) {
     ...rooms.flatMap((room) => room.metrics?.() ?? []).map(familyOf),
   ]
   const samples = new Samples(metrics, now)
-  const pages = Object.entries<Render>(pagesOf(config, { ...adminData, metrics }, samples, rooms))
-  const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))
-  const routes = new Map<string, AdminRoute>(rooms.flatMap((room) => [...(room.routes ?? [])]))
-  const { server, exempt, destroyAll } = createBoundedServer(secureContext, (req, res) => {
+  const pages = new Map<string, Render>()
+  for (const [path, render] of Object.entries(pagesOf(config, { ...adminData, metrics }, samples, rooms))) {
+    pages.set(path, onceAtATime(render, onError))
+  }
+  const routes = routesOf(rooms)
+  const server = new BoundedServer(secureContext, (req, res) => {
     req.resume()
-    const { method, url = '' } = req
-    if (method !== 'GET' && method !== 'HEAD') {
+    if (req.method !== 'GET' && req.method !== 'HEAD') {
       res.setHeader('Allow', 'GET, HEAD')
-      return sendPage(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
+      sendPage(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
+      return
     }
-    const path = url.split('?', 1)[0] ?? ''
+    const [path = ''] = (req.url ?? '').split('?', 1)
     const route = routes.get(path)
+    const render = pages.get(path)
     if (route !== undefined) {
-      return route.handle(req, res, () => exempt(res))
+      route.handle(req, res, () => server.exempt(res))
+    } else if (render !== undefined) {
+      respond(req, res, render).catch(onError)
+    } else {
+      sendPage(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
     }
-    const render = renders.get(path)
-    if (render === undefined) {
-      return sendPage(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
-    }
-    render()
-      .then(async (page) => sendPage(res, acceptsGzip(req.headers) ? await compressed(page) : page))
-      .catch(onError)
   })
   return {
     async listen() {
       const { host, port } = config.admin
-      // A full backlog drops the SYN of a probe, which comes again after 1 s.
-      server.listen({ host, port, backlog: 4096 })
-      await once(server, 'listening')
-      server.on('error', onError)
+      const address = await server.listen(host, port, onError)
       samples.start(onError)
       for (const room of rooms) {
         room.start?.()
       }
-      return server.address() as AddressInfo
+      return address
     },
     async close() {
       await Promise.all(rooms.map((room) => room.stop?.()))
-      await new Promise<void>((resolve) => {
-        samples.stop()
-        server.close(() => resolve())
-        destroyAll()
-      })
+      samples.stop()
+      await server.close()
     },
   }
+}
+
+function routesOf(rooms: readonly AdminRoom[]): ReadonlyMap<string, AdminRoute> {
+  const routes = new Map<string, AdminRoute>()
+  for (const room of rooms) {
+    for (const [path, route] of room.routes ?? []) {
+      routes.set(path, route)
+    }
+  }
+  return routes
 }
 
 interface Page {
@@ -115,7 +109,12 @@ interface Page {
 }
 type Render = () => Promise<Page>
 
-function pagesOf(config: StatusConfig, data: AdminData, samples: Samples, rooms: readonly AdminRoom[]) {
+function pagesOf(
+  config: StatusConfig,
+  data: AdminData,
+  samples: Samples,
+  rooms: readonly AdminRoom[],
+): Readonly<Record<string, Render>> {
   const file = (type: string, specifier: string): Render => {
     const url = new URL(import.meta.resolve(specifier))
     return async () => ({ status: 200, type: `${type}; charset=utf-8`, body: await readFile(url) })
@@ -167,18 +166,21 @@ const START_TIME: MetricFamily = {
  */
 function onceAtATime(render: Render, onError: (error: unknown) => void): Render {
   let pending: Promise<Page> | undefined
+  const forget = () => {
+    pending = undefined
+  }
   return () => {
     pending ??= render()
       .catch((error: unknown) => {
         onError(error)
         return json(500, { code: 'InternalError', message: 'The page could not be created.' })
       })
-      .finally(() => setImmediate(() => (pending = undefined)))
+      .finally(() => setImmediate(forget)) // requests that this turn still reads share the page
     return pending
   }
 }
 
-function json(status: number, value: unknown, type = 'application/json') {
+function json(status: number, value: unknown, type = 'application/json'): Page {
   return { status, type, body: Buffer.from(JSON.stringify(value)) }
 }
 
@@ -208,87 +210,29 @@ async function compressed(page: Page): Promise<Page> {
   return { ...page, body: await pending, encoding: 'gzip' }
 }
 
+async function respond(req: IncomingMessage, res: ServerResponse, render: Render): Promise<void> {
+  const page = await render()
+  sendPage(res, acceptsGzip(req.headers) ? await compressed(page) : page)
+}
+
+const COMMON_HEADERS = {
+  'Cache-Control': 'no-store',
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Content-Security-Policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
+
 function sendPage(res: ServerResponse, { status, type, body, encoding }: Page): void {
   if (encoding !== undefined) {
     res.setHeader('Content-Encoding', encoding)
   }
-  const ofPage = { 'Content-Type': type, 'Content-Length': body.length, Vary: 'Accept-Encoding' }
-  res.writeHead(status, { ...ofPage, ...HEADERS }).end(body)
-}
-
-/**
- * Node accepts one connection per turn of the event loop:
- * a probe is read long before its connection is closed.
- */
-const MAX_CONNECTIONS = 1024
-/** Maximum time for a request to arrive, and for a connection to be silent. */
-const TIMEOUT_MS = 10_000
-
-/**
- * Above the limit, closes the least recently used connection, if possible one that awaits no response.
- * Clients that hold connections thus never block a probe. A TCP server passes its sockets to the http server,
- * because an https server has no socket to close before the TLS handshake.
- */
-function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
-  const connections = new Map<Socket, { awaitedResponses: number }>() // the least recently used first
-  const exempted = new Set<Socket>()
-  /** The connection neither counts nor times out until the response is closed. */
-  const exempt = (res: ServerResponse) => {
-    const { socket } = res.req
-    const connection = connections.get(socket)
-    if (connection === undefined) {
-      return
-    }
-    connections.delete(socket)
-    exempted.add(socket)
-    socket.setTimeout(0)
-    res.once('close', () => {
-      if (exempted.delete(socket) && !socket.destroyed) {
-        connections.set(socket, connection)
-        socket.setTimeout(TIMEOUT_MS)
-      }
-    })
-  }
-  const limits = { requestTimeout: TIMEOUT_MS, connectionsCheckingInterval: TIMEOUT_MS / 2 }
-  const http = createServer(limits, (req, res) => {
-    const { socket } = req
-    const connection = connections.get(socket)
-    if (connection !== undefined) {
-      connections.delete(socket)
-      connections.set(socket, connection)
-      connection.awaitedResponses++
-      res.once('close', () => connection.awaitedResponses--)
-    }
-    handle(req, res)
+  res.writeHead(status, {
+    'Content-Type': type,
+    'Content-Length': body.length,
+    Vary: 'Accept-Encoding',
+    ...COMMON_HEADERS,
   })
-  http.timeout = TIMEOUT_MS // closes connections of clients that do not read, or leave a handshake unfinished
-  http.maxRequestsPerSocket = 1000
-
-  const server = createTcpServer((tcpSocket) => {
-    const tls = secureContext && { secureContext: secureContext(), ALPNProtocols: ALPN_PROTOCOLS }
-    const socket = tls ? new TLSSocket(tcpSocket, { isServer: true, ...tls }) : tcpSocket
-    if (connections.size >= MAX_CONNECTIONS) {
-      const all = [...connections]
-      const [oldest] = all.find(([, { awaitedResponses }]) => awaitedResponses === 0) ?? all[0] ?? []
-      if (oldest) {
-        connections.delete(oldest)
-      }
-      oldest?.destroy()
-    }
-    connections.set(socket, { awaitedResponses: 0 })
-    socket.once('close', () => {
-      connections.delete(socket)
-      exempted.delete(socket)
-    })
-    http.emit('connection', socket)
-  })
-  // `http` never listens itself. This event starts the timer by which Node looks for late requests.
-  server.once('listening', () => http.emit('listening'))
-  server.once('close', () => http.close())
-  const destroyAll = () => {
-    for (const socket of [...connections.keys(), ...exempted]) {
-      socket.destroy()
-    }
-  }
-  return { server, exempt, destroyAll }
+  res.end(body)
 }
