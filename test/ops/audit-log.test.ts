@@ -65,8 +65,14 @@ t.test('logins and reloads have an audit line each, without what a client made u
   const { time, level, msg, ...fields } = login ?? {}
   const client = '127.0.0.1'
   t.strictSame(fields, {
-    ...{ event: 'login', outcome: 'ok', account, accessKey, tokenId, client },
-    ...{ requestId: 'mine-1', traceId: TRACE },
+    event: 'login',
+    outcome: 'ok',
+    account,
+    accessKey,
+    tokenId,
+    client,
+    requestId: 'mine-1',
+    traceId: TRACE,
   })
   const failed = { event: 'login_failed', reason: 'rejected', client, requestId: /^[\w-]{36}$/ }
   t.match(others.slice(0, 4), [
