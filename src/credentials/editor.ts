@@ -4,7 +4,6 @@
  */
 import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { isDeepStrictEqual } from 'node:util'
 import { type Document, isAlias, isCollection, isScalar, type Node, parseDocument, visit } from 'yaml'
 import { type Loaded, loaded, NotDone, notLoaded } from '../base/result.ts'
 import { FileError, fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
@@ -35,8 +34,12 @@ export interface RevocationEditor {
   remove(name: RevocationName): Promise<Loaded>
 }
 
-type NewCredential = CredentialName &
-  Pick<Credential, 'secretHash'> & { readonly [Name in 'expiresAt' | 'scope']?: string | undefined }
+interface NewCredential extends CredentialName {
+  readonly secretHash: string
+  /** RFC 3339. */
+  readonly expiresAt?: string | undefined
+  readonly scope?: string | undefined
+}
 
 /**
  * `previousSecretExpiresAt`: until when the secret that is replaced logs in (RFC 3339). Undefined: no more.
@@ -57,27 +60,29 @@ export const NO_SUCH_ACCOUNT = 'there is no credential of that account'
 export const NO_SUCH_NAME = 'there is no credential of that account and access key'
 export const NO_SUCH_REVOCATION = 'there is no such revocation'
 
-/** A revocation as JSON and files hold it, with its time in RFC 3339. */
-export function revocationEntry(revocation: Revocation): RevocationEntry {
+/** A revocation as JSON and files hold it. */
+interface RevocationEntry {
+  jti?: string
+  issuer?: string
+  accountId?: string
+  accessKey?: string
+  /** RFC 3339. */
+  issuedBefore?: string
+}
+
+export function revocationEntry(revocation: Revocation): Readonly<RevocationEntry> {
   const { issuedBeforeMs } = revocation
-  const entry: { -readonly [Name in keyof RevocationEntry]: RevocationEntry[Name] } = {}
+  const entry: RevocationEntry = {}
   for (const name of ['jti', 'issuer', 'accountId', 'accessKey'] as const) {
-    if (revocation[name]) {
-      entry[name] = revocation[name]
+    const value = revocation[name]
+    if (value) {
+      entry[name] = value
     }
   }
   if (typeof issuedBeforeMs === 'number') {
     entry.issuedBefore = new Date(issuedBeforeMs).toISOString()
   }
   return entry
-}
-
-interface RevocationEntry {
-  readonly jti?: string
-  readonly issuer?: string
-  readonly accountId?: string
-  readonly accessKey?: string
-  readonly issuedBefore?: string
 }
 
 const NEW_CREDENTIALS = `# Accounts and their credentials. Change them with \`storage-auth-sidecar credentials\` or by hand.
@@ -91,23 +96,28 @@ revocations: []
  * A file has credentials or revocations, and is invalid for the other editor. `add` creates a missing file.
  */
 export function fileEditors(file: string): Editors {
-  const ofCredentials = yamlRecords(file, parseCredentials)
-  const ofRevocations = yamlRecords(file, parseRevocations)
-  const credentials: CredentialEditor = {
-    list: ofCredentials.list,
+  return { credentials: credentialEditor(file), revocations: revocationEditor(file) }
+}
+
+function credentialEditor(file: string): CredentialEditor {
+  const { list, change } = yamlRecords(file, parseCredentials)
+  return {
+    list,
     add: ({ accountId, ...credential }) =>
-      ofCredentials.change((document) => {
+      change((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
         if (path !== undefined) {
           return NAME_TAKEN
         }
-        if (account !== undefined) {
-          return append(document, [...account, 'credentials'], credential)
+        if (account === undefined) {
+          append(document, ['accounts'], { accountId, credentials: [credential] })
+        } else {
+          append(document, [...account, 'credentials'], credential)
         }
-        return append(document, ['accounts'], { accountId, credentials: [credential] })
+        return undefined
       }, NEW_CREDENTIALS),
     update: (name, update) =>
-      ofCredentials.change((document) => {
+      change((document) => {
         const { path } = locate(document, name)
         if (path === undefined) {
           return NO_SUCH_NAME
@@ -116,22 +126,22 @@ export function fileEditors(file: string): Editors {
         return undefined
       }),
     async disableAccount(accountId) {
-      let accessKeys: string[] = []
-      const changed = await ofCredentials.change((document) => {
+      const accessKeys: string[] = []
+      const changed = await change((document) => {
         const { account, credentials } = locateAccount(document, accountId)
         if (account === undefined) {
           return NO_SUCH_ACCOUNT
         }
-        accessKeys = credentials.map(({ accessKey }) => accessKey)
-        for (const index of accessKeys.keys()) {
+        for (const [index, { accessKey }] of credentials.entries()) {
           setMembers(document, [...account, 'credentials', index], { disabled: true })
+          accessKeys.push(accessKey)
         }
         return undefined
       })
       return changed.ok ? loaded(accessKeys) : changed
     },
     rotate: (name, { secretHash, previousSecretExpiresAt }) =>
-      ofCredentials.change((document) => {
+      change((document) => {
         const { path } = locate(document, name)
         if (path === undefined) {
           return NO_SUCH_NAME
@@ -142,7 +152,7 @@ export function fileEditors(file: string): Editors {
         return undefined
       }),
     remove: (name) =>
-      ofCredentials.change((document) => {
+      change((document) => {
         const { removed } = locate(document, name)
         if (removed === undefined) {
           return NO_SUCH_NAME
@@ -151,25 +161,39 @@ export function fileEditors(file: string): Editors {
         return undefined
       }),
   }
-  const revocations: RevocationEditor = {
-    list: ofRevocations.list,
+}
+
+function revocationEditor(file: string): RevocationEditor {
+  const { list, change } = yamlRecords(file, parseRevocations)
+  return {
+    list,
     add: (revocation) =>
-      ofRevocations.change((document) => {
-        return append(document, ['revocations'], revocationEntry(revocation))
+      change((document) => {
+        append(document, ['revocations'], revocationEntry(revocation))
+        return undefined
       }, NEW_REVOCATIONS),
     remove: (name) =>
-      ofRevocations.change((document) => {
-        const { revocations }: { revocations: { issuedBefore?: string; issuer?: string }[] } = document.toJS()
-        const at = revocations.flatMap(({ issuedBefore: _time, issuer: _issuer, ...named }, index) =>
-          isDeepStrictEqual(named, name) ? [index] : [],
-        )
-        for (const index of at.reverse()) {
+      change((document) => {
+        const found = locateRevocations(document, name)
+        // From the end, because each removal moves the entries after it.
+        for (const index of found.reverse()) {
           document.deleteIn(['revocations', index])
         }
-        return at.length === 0 ? NO_SUCH_REVOCATION : undefined
+        return found.length === 0 ? NO_SUCH_REVOCATION : undefined
       }),
   }
-  return { credentials, revocations }
+}
+
+/** Returns the indexes of all revocations of the name. */
+function locateRevocations(document: Document, name: RevocationName): number[] {
+  const { revocations }: { revocations: RevocationEntry[] } = document.toJS()
+  const found: number[] = []
+  for (const [index, { jti, accountId, accessKey }] of revocations.entries()) {
+    if (jti === name.jti && accountId === name.accountId && accessKey === name.accessKey) {
+      found.push(index)
+    }
+  }
+  return found
 }
 
 /** Sets members of a map. An empty value removes its member. */
@@ -297,7 +321,7 @@ async function realTarget(file: string): Promise<string> {
   return isLink ? realpath(file) : join(await realpath(dirname(file)), basename(file))
 }
 
-function append(document: Document, list: readonly (string | number)[], item: object): undefined {
+function append(document: Document, list: readonly (string | number)[], item: object): void {
   const node = document.getIn(list, true)
   // An empty `[]` is a flow list, which would put all items on one line.
   if (isCollection(node) && node.items.length === 0) {

@@ -15,7 +15,7 @@ export interface FeedCredential extends CredentialName {
 
 /**
  * Has one of `jti`, `accountId` and `accessKey`. Two entries that differ in `expiresAt` alone are the same.
- * The state is a set: an entry that several rows have is sent once, and removed with the last of them.
+ * The state is a set: a revocation that the hub's source has twice is sent once, and removed with the last.
  */
 export interface FeedRevocation {
   readonly jti?: string

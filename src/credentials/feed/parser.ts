@@ -230,7 +230,7 @@ const CREDENTIAL_MEMBERS: readonly Member[] = [
 const REVOCATION_MEMBERS: readonly Member[] = [
   ...NAME_MEMBERS,
   ['jti', nameProblem],
-  ['issuer', textProblem], // the table has no rule against control characters
+  ['issuer', textProblem], // in the database, it may hold control characters
   ['issuedBefore', timeProblem],
   ['expiresAt', timeProblem],
 ]

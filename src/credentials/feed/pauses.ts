@@ -4,16 +4,16 @@ const FIRST_PAUSE_MS = 1000
 const MAX_PAUSE_MS = 10_000
 /** Limits what a hub costs that always has changes, such as one with an error. */
 const CHANGES_PAUSE_MS = 100
-/** Hubs that disagree send whole states by turns. Up to this number in a row are no sign of it. */
-const FREE_WHOLES = 3
-/** Whole states are in a row if each follows sooner than this. */
+/** Hubs that disagree send one whole state after the other. Up to this number in a row, there is no pause. */
+const MAX_WHOLES_WITHOUT_PAUSE = 3
+/** Whole states are in a row if each follows the one before it sooner than this. */
 const WHOLE_AGAIN_MS = 60_000
 
 /**
  *   failed   there was no response, or it cannot be used
  *   hasty    no newer version, and the hub did not wait as requested
  *   whole    a whole state that the hub had at once
- *   changes  changes that the hub had at once. Hubs that disagree may send them between whole states
+ *   changes  changes that the hub had at once.
  *   steady   anything good after a wait
  */
 export type Outcome = 'failed' | 'hasty' | 'whole' | 'changes' | 'steady'
@@ -23,8 +23,8 @@ export class Pauses {
   /** How many outcomes in a row ask for a pause. */
   #pausesInRow = 0
   #hadChanges = false
-  /** How many whole states followed each other. */
-  #wholes = 0
+  /** Changes between them do not end the row: hubs that disagree may send both. */
+  #wholesInRow = 0
   #wholeAtMs = Number.NEGATIVE_INFINITY
 
   /** `random`: from 0 to 1. */
@@ -48,7 +48,7 @@ export class Pauses {
         break
       case 'steady':
         this.#pausesInRow = 0
-        this.#wholes = 0
+        this.#wholesInRow = 0
         break
     }
   }
@@ -56,8 +56,8 @@ export class Pauses {
   #noteWhole(nowMs: number): void {
     const isAgain = nowMs - this.#wholeAtMs < WHOLE_AGAIN_MS
     this.#wholeAtMs = nowMs
-    this.#wholes = isAgain ? this.#wholes + 1 : 1
-    this.#pausesInRow = Math.max(0, this.#wholes - FREE_WHOLES)
+    this.#wholesInRow = isAgain ? this.#wholesInRow + 1 : 1
+    this.#pausesInRow = Math.max(0, this.#wholesInRow - MAX_WHOLES_WITHOUT_PAUSE)
   }
 
   /** The next request is sent without a pause. */
