@@ -21,6 +21,8 @@ const wereLost = (count: number) =>
     ? '1 revocation was lost: its tokens are accepted again'
     : `${count} revocations were lost: their tokens are accepted again`
 
+type TokenTimes = Pick<SourceOptions, 'config' | 'now'>
+
 export function watchedStates(options: SourceOptions, sources: AuthSources): WatchedState[] {
   const { keys, credentials, revocations, token } = options.config
   const { keyFiles, credentialsFile, revocationsFile, database, feed, keySets } = sources
@@ -87,17 +89,14 @@ export function credentialsState(current: () => CredentialList) {
   } as const
 }
 
-/** Each version must be a list of its own. */
-export function revocationsState(
-  options: Pick<SourceOptions, 'config' | 'now'>,
-  current: () => RevocationList,
-) {
+/** `current`: each version must be a new list, which is compared with the last trusted one. */
+export function revocationsState(options: TokenTimes, current: () => RevocationList) {
   let trusted = current()
   return {
     subject: 'revocations',
     fingerprint: () => current().fingerprint,
     suspicion(isOlder: boolean) {
-      const lost = [...trusted.lostIn(current(), endedTokensOf(options))].length
+      const lost = countLost(trusted, current(), options)
       if (lost > 0 && isOlder) {
         return `an older file is back: ${wereLost(lost)}`
       }
@@ -107,6 +106,10 @@ export function revocationsState(
       trusted = current()
     },
   } as const
+}
+
+function countLost(before: RevocationList, after: RevocationList, options: TokenTimes): number {
+  return [...before.lostIn(after, endedTokensOf(options))].length
 }
 
 /** The database itself knows which revocations it has lost: it changes its list in place. */
@@ -137,13 +140,13 @@ function databaseStates(database: CredentialsDatabase): WatchedState[] {
   ]
 }
 
-/** Changes come in place: only a whole state is one of its own, which may lack what was there. */
+/** Changes do not make a new list of revocations. A whole state makes one, which may lack what was there. */
 function feedStates(options: SourceOptions, feed: FeedFollower): WatchedState[] {
   const ofFeed = {
     origin: () => ({ from: feed.from }),
     subscribe(onChange: () => void) {
       feed.subscribe(onChange)
-      feed.whenLoaded.then(onChange) // the first state, of which `feed.subscribe` tells nothing, is trusted
+      feed.whenLoaded.then(onChange) // `feed.subscribe` does not report the first state, which is trusted
     },
   }
   let hadCredentials = feed.countActive() > 0
@@ -163,7 +166,7 @@ function feedStates(options: SourceOptions, feed: FeedFollower): WatchedState[] 
       subject: 'revocations',
       fingerprint: () => feed.state()?.revocations.fingerprint,
       suspicion() {
-        const lost = [...trusted.lostIn(feed.revocations(), endedTokensOf(options))].length
+        const lost = countLost(trusted, feed.revocations(), options)
         return lost > MAX_REMOVED_BY_COMMAND ? wereLost(lost) : undefined
       },
       trust() {
