@@ -50,9 +50,9 @@ export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {
     if (schema instanceof z.ZodArray) {
-      schema = withoutDefault(schema.element)
+      schema = valueSchemaOf(schema.element)
     } else if (schema instanceof z.ZodObject && Object.hasOwn(schema.shape, step)) {
-      schema = withoutDefault(schema.shape[step])
+      schema = valueSchemaOf(schema.shape[step])
     } else {
       return []
     }
@@ -80,24 +80,23 @@ export function onlyMatch(name: string, candidates: readonly string[]): string |
 
 function flatten(schema: z.ZodObject, above: readonly string[]): Setting[] {
   return Object.entries(schema.shape).flatMap(([name, member]) => {
-    const inner = withoutDefault(member)
+    const inner = valueSchemaOf(member)
     const steps = [...above, name]
     return inner instanceof z.ZodObject ? flatten(inner, steps) : [settingOf(member, inner, steps)]
   })
 }
 
-/** @param schema - the schema of the member, without its default */
+/** @param schema - that of the value of the member */
 function settingOf(member: z.core.$ZodType, schema: z.core.$ZodType, steps: readonly string[]): Setting {
   const name = steps.map((step) => step.replace(/[A-Z]/g, '_$&').toUpperCase()).join('_')
-  const meta = z.globalRegistry.get(member)
   return {
     path: steps.join('.'),
     steps,
     variable: `SIDECAR_${name}`,
     flag: `--${name.toLowerCase().replaceAll('_', '-')}`,
-    description: String(meta?.description),
+    description: descriptionOf(member),
     schema,
-    default: member instanceof z.ZodDefault ? member.def.defaultValue : meta?.['default'],
+    default: defaultOf(member),
   }
 }
 
@@ -108,14 +107,24 @@ export function listMembers({ path, schema }: Setting): readonly ListMember[] {
   }
   return Object.entries(schema.element.shape).map(([name, member]) => ({
     path: `${path}[].${name}`,
-    description: String(z.globalRegistry.get(member)?.description),
-    schema: withoutDefault(member),
-    default: member instanceof z.ZodDefault ? member.def.defaultValue : undefined,
+    description: descriptionOf(member),
+    schema: valueSchemaOf(member),
+    default: defaultOf(member),
     required: !(member instanceof z.ZodDefault || member instanceof z.ZodOptional),
   }))
 }
 
-function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
+function descriptionOf(member: z.core.$ZodType): string {
+  return String(z.globalRegistry.get(member)?.description)
+}
+
+/** A default that depends on other settings stands in the metadata. */
+function defaultOf(member: z.core.$ZodType): unknown {
+  return member instanceof z.ZodDefault ? member.def.defaultValue : z.globalRegistry.get(member)?.['default']
+}
+
+/** Returns the schema of the value of a member that may have a default or be optional. */
+function valueSchemaOf(schema: z.core.$ZodType): z.core.$ZodType {
   return schema instanceof z.ZodDefault || schema instanceof z.ZodOptional || schema instanceof z.ZodPrefault
     ? schema.unwrap()
     : schema
