@@ -58,12 +58,13 @@ export class Recheck {
     } catch (error) {
       reportError(id, error)
     }
-    // After a refusal, the next tick decides again: the request may have been sent meanwhile,
-    // and its retry or tunnel is refused.
-    this.#dueAtMs = 0
     if (decision?.act === 'forward') {
       this.#decision = decision
       this.#dueAtMs = decision.caller?.recheckAtMs ?? NEVER
+    } else {
+      // The next tick decides again: the request may have been sent meanwhile,
+      // and its retry or tunnel is refused.
+      this.#dueAtMs = 0
     }
     onDecision(decision)
   }
