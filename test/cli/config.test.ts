@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs'
-import { createServer, type RequestListener, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createHttps } from 'node:https'
 import { createServer as createTcp, type Server } from 'node:net'
 import { join } from 'node:path'
@@ -162,12 +162,11 @@ const LOGIN = ['--account', 'acme', '--access-key', 'AK', '--secret-stdin']
 const urlOf = async (t: Test, server: Server) => `http://127.0.0.1:${await listen(t, server)}`
 const serving = (t: Test, listener: RequestListener) => urlOf(t, createServer(listener))
 
-/** A correct deployment; `unless` may respond to a request first. */
-function deployment(
-  unless: (...args: Parameters<RequestListener>) => boolean | undefined = () => false,
-): RequestListener {
+/** A correct deployment, but for the requests to which `fault` responds. */
+function deployment(fault: RequestListener = () => {}): RequestListener {
   return (req, res) => {
-    if (unless(req, res)) {
+    fault(req, res)
+    if (res.writableEnded) {
       return
     }
     const { url, method, headers } = req
@@ -220,67 +219,85 @@ t.test('the checks are login, time left, a request and the identity headers', as
   t.notMatch(stdout + stderr, /canary/)
 })
 
-const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: string[] }> = {
+const isWithToken = (req: IncomingMessage) => req.headers.authorization === `Bearer ${TOKEN}`
+
+const cases: Record<string, { fault: RequestListener; bad: string[] }> = {
   'a sidecar that does not enforce': {
-    unless: (req, res) => req.url === '/echo' && !!res.end('{}'),
+    fault(req, res) {
+      if (req.url === '/echo') {
+        res.end('{}')
+      }
+    },
     bad: ['failure enforcement', 'failure enforcement', 'failure enforcement', 'warning identity'],
   },
   'identity headers that a client can set': {
-    unless: (req, res) =>
-      req.headers.authorization === `Bearer ${TOKEN}` &&
-      req.url === '/echo' &&
-      !!res.end(JSON.stringify(req.headers)),
+    fault(req, res) {
+      if (isWithToken(req) && req.url === '/echo') {
+        res.end(JSON.stringify(req.headers))
+      }
+    },
     bad: ['failure identity'],
   },
   'an admin listener on the data port': {
-    unless: (req, res) => req.url === '/metrics' && !!res.end('auth_sidecar_build_info 1'),
+    fault(req, res) {
+      if (req.url === '/metrics') {
+        res.end('auth_sidecar_build_info 1')
+      }
+    },
     bad: ['failure admin exposure'],
   },
   'a base path that differs': {
-    unless: (req, res) => {
-      if (req.method !== 'OPTIONS') {
-        return false
+    fault(req, res) {
+      if (req.method === 'OPTIONS') {
+        res.writeHead(400, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
+        res.end('{"code":"InvalidToken","message":""}')
       }
-      res.writeHead(400, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
-      return !!res.end('{"code":"InvalidToken","message":""}')
     },
     bad: ['failure endpoint'],
   },
   'a token that does not reach the service': {
-    unless: (req, res) => {
-      if (req.headers.authorization !== `Bearer ${TOKEN}` || req.url !== '/echo') {
-        return false
+    fault(req, res) {
+      if (isWithToken(req) && req.url === '/echo') {
+        res.writeHead(503, { 'Proxy-Status': 'storage-auth-sidecar; error=connection_refused' })
+        res.end('{}')
       }
-      res.writeHead(503, { 'Proxy-Status': 'storage-auth-sidecar; error=connection_refused' })
-      return !!res.end('{}')
     },
     bad: ['failure token', 'warning identity'],
   },
   'a load balancer without a backend': {
-    unless: (req, res) =>
-      req.headers.authorization === `Bearer ${TOKEN}` &&
-      req.url === '/echo' &&
-      !!res.writeHead(502).end('Bad Gateway'),
+    fault(req, res) {
+      if (isWithToken(req) && req.url === '/echo') {
+        res.writeHead(502).end('Bad Gateway')
+      }
+    },
     bad: ['failure token', 'warning identity'],
   },
   'a login that is refused': {
-    unless: (req, res) => req.method === 'POST' && !!res.writeHead(403).end('{"code":"canary"}'),
+    fault(req, res) {
+      if (req.method === 'POST') {
+        res.writeHead(403).end('{"code":"canary"}')
+      }
+    },
     bad: ['failure login'],
   },
   'a token that would break out of a header': {
-    unless: (req, res) => req.method === 'POST' && !!res.end(JSON.stringify({ token: 'canary\r\nX: y' })),
+    fault(req, res) {
+      if (req.method === 'POST') {
+        res.end(JSON.stringify({ token: 'canary\r\nX: y' }))
+      }
+    },
     bad: ['failure login'],
   },
   'clocks that differ': {
-    unless: (_req, res) => {
+    fault(_req, res) {
       res.setHeader('Date', new Date(0).toUTCString())
     },
     bad: ['failure clock'],
   },
 }
-for (const [name, { unless, bad }] of Object.entries(cases)) {
+for (const [name, { fault, bad }] of Object.entries(cases)) {
   t.test(`${name} is detected`, async (t) => {
-    const url = await serving(t, deployment(unless))
+    const url = await serving(t, deployment(fault))
     const found = await check(['--url', url, '--echo-path', '/echo', ...LOGIN])
     t.strictSame(found.bad, bad)
     t.equal(found.failure?.exitCode, 1)

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { chmod, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { createCredentialChecks } from '../../src/credentials/credential-checks.ts'
 import { loadCredentialsFile } from '../../src/credentials/list-files.ts'
@@ -84,6 +84,7 @@ t.test(
   { skip: !existsSync('/usr/bin/script') },
   async (t) => {
     const file = join(await temporaryDirectory(t), 'credentials.yaml')
+    // `script` runs the program in a terminal.
     const runner = ['bash', '-c', 'exec script -qec "$(printf "%q " "$@")" /dev/null', 'bash']
     const type = async (keys: string) => {
       const args = `credentials add --file ${file} --account a --access-key k --secret-stdin`.split(' ')
@@ -112,7 +113,7 @@ t.test('a secret that no client could send is refused', async (t) => {
     ['\n', 'the secret on stdin must be 1 to 1024 characters long'],
     ['x'.repeat(1025), 'the secret on stdin must be 1 to 1024 characters long'],
     [Buffer.from([0x68, 0xff]), 'the secret on stdin is not UTF-8 text'],
-    ['11characters\n'.slice(1), /^a secret of fewer than 12 characters can be guessed: choose a longer one/],
+    ['elevenchars\n', /^a secret of fewer than 12 characters can be guessed: choose a longer one/],
     ['😀'.repeat(11), /^a secret of fewer than 12 characters/],
   ]
   for (const [stdin, message] of secrets) {
@@ -155,6 +156,7 @@ other    off         disabled  generated  2027-01-31T23:00:00.000Z
 
 t.test('wrong usage is reported before anything is changed', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  const named = ['--file', file, '--account', 'a', '--access-key', 'k']
   const usages: [string[], string | RegExp][] = [
     [['list'], '--file or --postgres-url-file is required'],
     [
@@ -174,16 +176,13 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
       ['add', '--file', file, '--account', 'a', '--expires-at', 'tomorrow'],
       /'--expires-at <time>' is invalid. It must be an RFC 3339 time with its zone, in UTC before the year 10000/,
     ],
-  ]
-  const named = ['--file', file, '--account', 'a', '--access-key', 'k']
-  usages.push(
     [['restrict', ...named], '--scope or --unrestricted is required'],
     [['restrict', ...named, '--scope', ''], /'--scope <scope>' is invalid. It must not be empty/],
     [
       ['add', ...named, '--scope', 'storage.read:a'],
       /'--scope <scope>' is invalid. It has an invalid item 1: /,
     ],
-  )
+  ]
   for (const [args, message] of usages) {
     const { failure } = await run(args)
     t.match(failure, { exitCode: 2, message }, args.join(' '))
@@ -205,96 +204,125 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
   }
 })
 
-t.test('with PostgreSQL commands behave and print as with a file', { skip: NO_SERVER_HERE }, async (t) => {
+/** Runs a command in an empty file and an empty database, and compares what it prints there. */
+async function twoPlaces(t: Test) {
   const { urlFile } = await createDatabase('tables')
   const { file } = await makeCredentialsFile(t, [])
-  const places = [
-    ['--file', file],
-    ['--postgres-url-file', urlFile],
-  ]
-  /** Runs a command in both places; returns what they printed, once the printed secrets are made equal. */
-  const both = async (args: readonly string[], stdin = '') => {
-    const runs = await Promise.all(places.map((place) => run([...args, ...place], stdin)))
-    const [one, other] = runs.map(({ stdout, stderr, failure }) => ({
-      stdout: stdout.replace(/"secret":"[^"]{43}"/, '"secret":"…"'),
+  const runAt = async (args: readonly string[], stdin: string) => {
+    const { stdout, stderr, failure } = await run(args, stdin)
+    return {
+      stdout: stdout.replace(/"secret":"[^"]{43}"/, '"secret":"…"'), // a new secret each time
       stderr,
       exitCode: failure?.exitCode,
       problem: failure?.message.replace(/^.*: /, ''),
-    }))
-    t.same(other, one, args.join(' '))
-    return other
+    }
   }
-  const acme = ['--account', 'acme', '--access-key', 'AK1']
-  t.match(await both(['add', ...acme]), { stdout: '{"accountId":"acme","accessKey":"AK1","secret":"…"}\n' })
-  t.match(await both(['add', ...acme]), { exitCode: 1, stdout: '' })
-  await both(['add', '--account', 'other', '--access-key', 'k', '--secret-stdin'], 'hush-hush-hush\n')
-  const old = ['--account', 'acme', '--access-key', 'old', '--expires-at', '2027-01-01T01:00:00+01:00']
-  t.match(await both(['add', ...old]), { exitCode: 2, problem: /in the past/, stdout: '' })
-  const soon = ['--account', 'acme', '--access-key', 'soon', '--expires-at', '2027-01-01T00:00:01Z']
-  t.match(await both(['add', ...soon]), { stdout: /,"secret":"…","expiresAt":"2027-01-01T00:00:01Z"}\n$/ })
-  t.match(await both(['disable', ...acme]), { stdout: 'disabled\n' })
-  t.match(await both(['list']), {
-    stdout: `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
+  return async (args: readonly string[], stdin = '') => {
+    const inFile = await runAt([...args, '--file', file], stdin)
+    const inDatabase = await runAt([...args, '--postgres-url-file', urlFile], stdin)
+    t.same(inDatabase, inFile, args.join(' '))
+    return inDatabase
+  }
+}
+
+const AK1 = ['--account', 'acme', '--access-key', 'AK1']
+
+t.test(
+  'a database and a file: add, disable, enable, list and remove',
+  { skip: NO_SERVER_HERE },
+  async (t) => {
+    const both = await twoPlaces(t)
+    t.match(await both(['add', ...AK1]), { stdout: '{"accountId":"acme","accessKey":"AK1","secret":"…"}\n' })
+    t.match(await both(['add', ...AK1]), { exitCode: 1, stdout: '' })
+    await both(['add', '--account', 'other', '--access-key', 'k', '--secret-stdin'], 'hush-hush-hush\n')
+    const soon = ['--account', 'acme', '--access-key', 'soon', '--expires-at', '2027-01-01T00:00:01Z']
+    t.match(await both(['add', ...soon]), { stdout: /,"secret":"…","expiresAt":"2027-01-01T00:00:01Z"}\n$/ })
+    t.match(await both(['disable', ...AK1]), { stdout: 'disabled\n' })
+    t.match(await both(['list']), {
+      stdout: `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
 acme     AK1         disabled  generated  never
 acme     soon        active    generated  2027-01-01T00:00:01.000Z
 other    k           active    chosen     never
 `,
-  })
+    })
+    t.match(await both(['enable', ...AK1, '--json']), {
+      stdout: '{"accountId":"acme","accessKey":"AK1","disabled":false}\n',
+    })
+    t.match(await both(['remove', ...AK1]), { stdout: 'removed\n' })
+    await both(['remove', '--account', 'acme', '--access-key', 'soon'])
+    await both(['list', '--json'])
+  },
+)
+
+t.test('a database and a file: times of expiry', { skip: NO_SERVER_HERE }, async (t) => {
+  const both = await twoPlaces(t)
+  const addUntil = (time: string) =>
+    both(['add', '--account', 'a', '--access-key', 'k', '--expires-at', time])
+  t.match(await addUntil('2027-01-01T01:00:00+01:00'), { exitCode: 2, problem: /in the past/, stdout: '' })
   for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z']) {
-    t.match(await both(['add', '--account', 'late', '--expires-at', time]), { exitCode: 2, stdout: '' }, time)
+    t.match(await addUntil(time), { exitCode: 2, stdout: '' }, time)
   }
-  const late = ['--account', 'late', '--access-key', 'AK', '--expires-at', '9999-12-31T23:59:59.9999Z']
-  t.match(await both(['add', ...late]), { exitCode: undefined })
+  t.match(await addUntil('9999-12-31T23:59:59.9999Z'), { exitCode: undefined })
   await both(['list', '--json'])
-  t.match(await both(['enable', ...acme, '--json']), {
-    stdout: '{"accountId":"acme","accessKey":"AK1","disabled":false}\n',
-  })
+})
+
+t.test('a database and a file: scopes', { skip: NO_SERVER_HERE }, async (t) => {
+  const both = await twoPlaces(t)
+  await both(['add', ...AK1])
   const scope = 'storage.read:/photos storage.create:/photos/in'
   await both(['add', '--account', 'narrow', '--access-key', 'k', '--scope', scope])
-  t.match(await both(['restrict', ...acme, '--scope', 'storage.read:/a']), {
+  t.match(await both(['restrict', ...AK1, '--scope', 'storage.read:/a']), {
     stdout: 'restricted to storage.read:/a\n',
   })
-  const { stdout: list = '' } = (await both(['list'])) ?? {}
+  const { stdout: list } = await both(['list'])
   t.match(list, /^ACCOUNT .* SCOPE\nacme +AK1 .* never +storage\.read:\/a\n/)
   t.ok(list.includes(`  ${scope}\n`))
-  t.match(await both(['restrict', ...acme, '--unrestricted', '--json']), {
+  t.match(await both(['restrict', ...AK1, '--unrestricted', '--json']), {
     stdout: '{"accountId":"acme","accessKey":"AK1","scope":null}\n',
   })
-  t.notMatch((await both(['list']))?.stdout, /storage\.read:\/a\n/)
-  t.match(await both(['remove', ...acme]), { stdout: 'removed\n' })
-  await both(['remove', '--account', 'acme', '--access-key', 'soon'])
-  t.match(await both(['add', '--account', 'all', '--access-key', 'one']), { exitCode: undefined })
-  t.match(await both(['add', '--account', 'all', '--access-key', 'two']), { exitCode: undefined })
+  t.notMatch((await both(['list'])).stdout, /storage\.read:\/a\n/)
+})
+
+t.test('a database and a file: a whole account is disabled', { skip: NO_SERVER_HERE }, async (t) => {
+  const both = await twoPlaces(t)
+  for (const accessKey of ['one', 'two']) {
+    t.match(await both(['add', '--account', 'all', '--access-key', accessKey]), { exitCode: undefined })
+  }
   t.match(await both(['disable', '--account', 'all', '--json']), {
     stdout: '{"accountId":"all","accessKeys":["one","two"],"disabled":true}\n',
   })
-  t.match((await both(['list']))?.stdout, /^all +one +disabled.*\nall +two +disabled/m)
+  t.match((await both(['list'])).stdout, /^all +one +disabled.*\nall +two +disabled/m)
   t.match(await both(['disable', '--account', 'none']), { exitCode: 1, stdout: '' })
+})
 
-  const one = ['--account', 'all', '--access-key', 'one']
-  t.match(await both(['rotate', ...one]), {
+t.test('a database and a file: a secret is rotated', { skip: NO_SERVER_HERE }, async (t) => {
+  const both = await twoPlaces(t)
+  await both(['add', ...AK1])
+  t.match(await both(['rotate', ...AK1]), {
     stdout:
-      '{"accountId":"all","accessKey":"one","secret":"…","previousSecretExpiresAt":"2027-01-08T00:00:00.000Z"}\n',
+      '{"accountId":"acme","accessKey":"AK1","secret":"…","previousSecretExpiresAt":"2027-01-08T00:00:00.000Z"}\n',
   })
   t.match(
-    (await both(['list']))?.stdout,
-    /EXPIRES .*PREVIOUS SECRET UNTIL.*\n(.*\n)*all +one .* 2027-01-08T00:00:00.000Z/,
+    (await both(['list'])).stdout,
+    /EXPIRES .*PREVIOUS SECRET UNTIL.*\nacme +AK1 .* 2027-01-08T00:00:00.000Z/,
   )
-  t.match((await both(['list', '--json']))?.stdout, /"previousSecretExpiresAt":"2027-01-08T00:00:00.000Z"/)
-  t.match(await both(['rotate', ...one, '--overlap-seconds', '0']), {
-    stdout: '{"accountId":"all","accessKey":"one","secret":"…"}\n',
+  t.match((await both(['list', '--json'])).stdout, /"previousSecretExpiresAt":"2027-01-08T00:00:00.000Z"/)
+  t.match(await both(['rotate', ...AK1, '--overlap-seconds', '0']), {
+    stdout: '{"accountId":"acme","accessKey":"AK1","secret":"…"}\n',
   })
-  t.notMatch((await both(['list', '--json']))?.stdout, /previousSecret/)
+  t.notMatch((await both(['list', '--json'])).stdout, /previousSecret/)
   for (const seconds of ['0.5', '-1', 'x', '99999999999']) {
-    t.match(
-      await both(['rotate', ...one, `--overlap-seconds=${seconds}`]),
-      { exitCode: 2, stdout: '' },
-      seconds,
-    )
+    const refused = await both(['rotate', ...AK1, `--overlap-seconds=${seconds}`])
+    t.match(refused, { exitCode: 2, stdout: '' }, seconds)
   }
+})
+
+t.test('a database and a file: a name that is not there', { skip: NO_SERVER_HERE }, async (t) => {
+  const both = await twoPlaces(t)
+  await both(['add', '--account', 'acme', '--access-key', 'other'])
   for (const command of ['remove', 'disable', 'enable', 'restrict', 'rotate']) {
     const flags = command === 'restrict' ? ['--unrestricted'] : []
-    t.match(await both([command, ...acme, ...flags]), { exitCode: 1, stdout: '' })
+    t.match(await both([command, ...AK1, ...flags]), { exitCode: 1, stdout: '' }, command)
   }
 })
 
@@ -319,8 +347,8 @@ t.test(
       failure: undefined,
     })
     t.same(await sql(`SELECT * FROM storage_auth.credentials WHERE account_id = 'there'`), there)
-    const order = (list: { accountId: string }[]) => list.filter(({ accountId }) => accountId === 'acme')
-    t.same(order(await json(['list', ...database, '--json'])), order(await json(['list', ...at, '--json'])))
+    const ofAcme = (list: { accountId: string }[]) => list.filter(({ accountId }) => accountId === 'acme')
+    t.same(ofAcme(await json(['list', ...database, '--json'])), ofAcme(await json(['list', ...at, '--json'])))
     const { store } = await openStore(t, urlFile)
     t.equal(await store.authenticate(first), 'accepted', 'the former secret, too')
     const again = await json(['import', ...at, ...database, '--json'])

@@ -106,7 +106,9 @@ t.test('list shows the oldest key first, the state of each, and warnings on stde
     await keys(['add', '--directory', directory, '--kid', kid])
   }
   await keys(['activate', 'b', '--directory', directory])
-  writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: NOW / 1000 - 5 } })
+  const half = await makeKey('EdDSA', 'half')
+  const dated = { ...half.publicJwk, iat: NOW / 1000 - 5 }
+  writeKey(directory, dated)
   const list = (...more: string[]) => keys(['list', '--directory', directory, ...more])
   const { stdout, stderr } = await list()
   t.equal(stderr, `warning: ${directory}/README: ignored, key files are named <kid>.jwk.json\n`)
