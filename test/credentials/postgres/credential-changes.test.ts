@@ -80,7 +80,9 @@ async function readers(t: { teardown(end: () => unknown): unknown }) {
       .map(({ accountId, accessKey }) => `${accountId}/${accessKey}`)
       .sort()
   return {
-    ...{ urlFile, sql, insert },
+    urlFile,
+    sql,
+    insert,
     /** What the incremental reader has, after a comparison with one that reads all. */
     async read() {
       const snapshot = await incremental.read(pool, false)

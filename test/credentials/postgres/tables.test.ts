@@ -96,11 +96,12 @@ t.test('a database that is not UTF-8 is refused', async (t) => {
 
 t.test('the tables refuse rows that a file could not contain', async (t) => {
   const { sql } = await createDatabase('tables')
-  const insert = ([table, columns]: readonly [string, object]) =>
-    sql(
-      `INSERT INTO storage_auth.${table} (${Object.keys(columns)}) VALUES (${Object.keys(columns).map((_, index) => `$${index + 1}`)})`,
-      Object.values(columns),
-    )
+  const insert = ([table, row]: readonly [string, object]) => {
+    const columns = Object.keys(row).join()
+    const parameters = Object.keys(row).map((_, index) => `$${index + 1}`)
+    const text = `INSERT INTO storage_auth.${table} (${columns}) VALUES (${parameters.join()})`
+    return sql(text, Object.values(row))
+  }
   const good = { account_id: 'a', access_key: 'k', secret_hash: secretHash }
   for (const row of [
     ['credentials', { ...good, account_id: '' }],
