@@ -60,7 +60,9 @@ t.test('client text is truncated, and control characters and line breaks are esc
 const WRITER = `
   import { LogDestination } from ${JSON.stringify(new URL('../src/base/log.ts', import.meta.url).href)}
   const destination = new LogDestination()
-  for (let at = 0; at < 3000; at++) destination.write('x'.repeat(999) + '\\n')
+  for (let at = 0; at < 3000; at++) {
+    destination.write('x'.repeat(999) + '\\n')
+  }
   process.stdin.on('data', (line) => destination.write(line))
   setInterval(() => process.stderr.write(destination.dropped + '\\n'), 50)
 `
@@ -86,7 +88,10 @@ t.test('a log whose disk was full goes on when there is room, and counts what it
     rmdirSync(directory)
   })
   let dropped = 0
-  writer.stderr?.on('data', (text) => (dropped = Number(String(text).trim().split('\n').at(-1))))
+  writer.stderr?.on('data', (text) => {
+    const counts = String(text).trim().split('\n')
+    dropped = Number(counts.at(-1))
+  })
   await eventually(() => dropped > 0, 'dropped lines')
   t.ok(readFileSync(file).length <= 65_536)
   mount('-o', 'remount,size=8m')

@@ -113,7 +113,11 @@ t.test('SIGINT stops the demo cleanly, also if npm and the terminal both send it
 /** Makes the program send itself signals while it loads the given module. */
 function signalledAtLoadOf(module: string, signals: readonly string[]): string[] {
   const hooks = `export const load = (url, context, next) => {
-    if (url.includes('/${module}')) for (const signal of ${JSON.stringify(signals)}) process.kill(process.pid, signal)
+    if (url.includes('/${module}')) {
+      for (const signal of ${JSON.stringify(signals)}) {
+        process.kill(process.pid, signal)
+      }
+    }
     return next(url, context)
   }`
   const dataUrl = (source: string) => `data:text/javascript,${encodeURIComponent(source)}`

@@ -38,8 +38,14 @@ function setUp({ maxLogins = 10, signAssertions }: Setup = {}) {
   }
   const logins = new LoginService({ credentials, throttle, recordEvent })
   const basic = new Basic({
-    ...{ cacheSeconds: 300, maxLogins, headerBytes: 16384, issuer: 'us' },
-    ...{ logins, credentials, signAssertions, now },
+    cacheSeconds: 300,
+    maxLogins,
+    headerBytes: 16384,
+    issuer: 'us',
+    logins,
+    credentials,
+    signAssertions,
+    now,
     isRevoked: ({ tokenId, accountId }, issuer) =>
       issuer === 'us' && (revoked.has(tokenId) || revoked.has(accountId)),
   })

@@ -49,7 +49,8 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   const connection = new Connection(socket, socket, peer, headMs, events)
   const req = new SidecarRequest(socket)
   req.createContext(connection)
-  let [now, delays] = [0, [] as unknown[]]
+  let now = 0
+  const delays: unknown[] = []
   t.intercept(performance, 'now', { value: () => now })
   t.intercept(globalThis, 'setTimeout', { value: (_: unknown, ms: unknown) => delays.push(ms) })
   connection.end.discardBody(req, false, () => {})

@@ -254,7 +254,9 @@ t.test('a value of the wrong type is refused with the expected type and its loca
     ['listen: { tls: { certFile: c } }', /^listen.tls.keyFile: is missing; must be a path.*:1:16\)$/],
     ['credentials: { postgres: { poolSize: 3 } }', /^credentials.postgres.urlFile: is missing;.*:1:26\)$/],
   ] as const) {
-    t.match(refused({ yaml, ...(yaml.startsWith('up') && { env: {} }) }), [problem], yaml)
+    // The upstream of the environment would replace those of the file.
+    const sources = yaml.startsWith('upstreams:') ? { yaml, env: {} } : { yaml }
+    t.match(refused(sources), [problem], yaml)
   }
 })
 

@@ -32,7 +32,8 @@ t.test('a file is read completely, through links too, with its time', async (t) 
   chmodSync(path('file'), 0o640)
   utimesSync(path('file'), 5, 7.25)
   t.match(await readRegularFile(path('link'), 3), { ok: true, value: { modifiedAtMs: 7250 }, warnings: [] })
-  t.strictSame([await outcome(path('link'), 3), await outcome(path('empty'), 0)], ['abc', ''])
+  t.equal(await outcome(path('link'), 3), 'abc')
+  t.equal(await outcome(path('empty'), 0), '')
 })
 
 t.test('anything but a regular file within the size limit is refused at once', async (t) => {

@@ -128,10 +128,14 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   }
   const tracing = new Tracing({
     config: {
-      ...{ name: '', listen: { host: '', port: 0, basePath: '' }, upstreams: [] },
+      name: '',
+      listen: { host: '', port: 0, basePath: '' },
+      upstreams: [],
       tracing: { endpoint: '', trustIncoming: true, accountAttribute: false },
     },
-    ...{ now: Date.now, ratio: 0, trustIncoming: true },
+    now: Date.now,
+    ratio: 0,
+    trustIncoming: true,
     queue: { add: (spans) => waiting.push(...spans), dropped: 0, stop: async () => {} },
   })
   const caches: Record<string, (at: number) => unknown> = {

@@ -141,10 +141,10 @@ t.test('refuses weak keys by their length and exponent', async (t) => {
     ...hs256.privateJwk,
     k: Buffer.alloc(bytes, 'ab').toString('base64url'),
   })
-  const rsa = (modulusLength: number, publicExponent: number): JWK => ({
-    ...generateKeyPairSync('rsa', { modulusLength, publicExponent }).privateKey.export({ format: 'jwk' }),
-    ...{ kid, alg: 'PS256' },
-  })
+  const rsa = (modulusLength: number, publicExponent: number): JWK => {
+    const { privateKey } = generateKeyPairSync('rsa', { modulusLength, publicExponent })
+    return { ...privateKey.export({ format: 'jwk' }), kid, alg: 'PS256' }
+  }
   const padded = Buffer.concat([Buffer.alloc(200), Buffer.from(String(rsa(1024, 65_537).n), 'base64url')])
   const table: readonly (readonly [string, object, readonly string[]])[] = [
     ['31 bytes', secret(31), ['the secret is shorter than 32 bytes']],

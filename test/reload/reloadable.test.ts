@@ -57,7 +57,9 @@ t.test('a source without a first version is tried again until it has one', async
 t.test('a refresh sees every change before it, and refreshes in the meantime share one poll', async (t) => {
   const { source, reloadable } = setup(t)
   let open = () => {}
-  source.gate = new Promise((resolve) => (open = resolve))
+  source.gate = new Promise((resolve) => {
+    open = resolve
+  })
   const early = reloadable.refresh()
   await eventually(() => source.reads === 1, 'the first poll')
   source.show('v2')
