@@ -90,7 +90,8 @@ interface HeapOptions {
 
 /** The growth of the heap by a request of each account, and what is left of it once all are quiet. */
 async function heapsOf(bench: Bench, { file, requests, count, settings = {} }: HeapOptions) {
-  const [port, adminPort] = [await freePort(), await freePort()]
+  const port = await freePort()
+  const adminPort = await freePort()
   const running = await sidecarWith({
     SIDECAR_CACHE_MAX_TOKENS: '1',
     SIDECAR_ADMIN_PORT: String(adminPort),

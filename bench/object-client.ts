@@ -65,15 +65,23 @@ async function moveOne(): Promise<void> {
   const length = direction === 'up' ? `Content-Length: ${size}\r\n` : ''
   const line = direction === 'up' ? 'PUT /object' : `GET /object?size=${size}`
   socket.write(`${line} HTTP/1.1\r\nHost: storage.example\r\nAuthorization: Bearer ${token}\r\n${length}\r\n`)
-  for (let sent = 0; direction === 'up' && sent < size; sent += block.length) {
-    const free = socket.write(size - sent < block.length ? block.subarray(0, size - sent) : block)
-    if (!free) {
-      await once(socket, 'drain')
-    }
+  if (direction === 'up') {
+    await sendBody()
   }
   await answered
   if (expected !== (direction === 'up' ? String(size).length : size)) {
     throw new Error('wrong answer')
+  }
+}
+
+async function sendBody(): Promise<void> {
+  let left = size
+  while (left > 0) {
+    const part = block.subarray(0, left)
+    left -= part.length
+    if (!socket.write(part)) {
+      await once(socket, 'drain')
+    }
   }
 }
 

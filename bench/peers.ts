@@ -7,7 +7,7 @@ import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { freePort } from '../test/support/free-port.ts'
 import { ask, type Core, type Lab, listening, type Running } from './lab.ts'
-import { AUDIENCE, expired, forged, ISSUER, MAIN, type Trust } from './trust.ts'
+import { AUDIENCE, expiredToken, forgedToken, ISSUER, MAIN, type Trust } from './trust.ts'
 
 /** What a peer works with; `node` is the binary that runs the sidecar and http-proxy. */
 export interface Setup {
@@ -256,7 +256,7 @@ export async function checkPeer({ name, checksTokens }: Peer, trust: Trust, port
   if (!checksTokens) {
     return
   }
-  const bad = { forged: forged(trust), expired: expired(trust), missing: undefined }
+  const bad = { forged: forgedToken(trust), expired: expiredToken(trust), missing: undefined }
   for (const [kind, token] of Object.entries(bad)) {
     const { status } = await ask(port, '/bucket/object', token)
     if (status < 400 || status > 403) {

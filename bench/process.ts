@@ -32,7 +32,7 @@ async function startOne(bench: Bench): Promise<[Running, number]> {
   const peer = sidecarWith({ SIDECAR_ADMIN_PORT: String(adminPort) })
   const began = performance.now()
   const running = await peer.start({ ...bench, port, upstreamPort: bench.smallUpstream })
-  for (;;) {
+  while (true) {
     const { status } = await ask(adminPort, '/readyz').catch(() => ({ status: 0 }))
     if (status === 200) {
       return [running, performance.now() - began]

@@ -23,7 +23,7 @@ import {
   sidecarWith,
   stock,
 } from './peers.ts'
-import { expired, forged, type Trust } from './trust.ts'
+import { expiredToken, forgedToken, type Trust } from './trust.ts'
 
 const withLinks = sidecarWith({ SIDECAR_LINKS_ENABLED: 'true', SIDECAR_SCOPES_HOSTS: '*' })
 const withBasic = sidecarWith({ SIDECAR_BASIC_ENABLED: 'true' })
@@ -105,8 +105,8 @@ const KINDS: Readonly<Record<string, (trust: Trust) => string | undefined>> = {
   missing: () => undefined,
   malformed: () => 'bm8.bm8.bm8',
   'unknown key': ({ mint }) => mint({}, { kid: 'unknown' }),
-  forged,
-  expired,
+  forged: forgedToken,
+  expired: expiredToken,
 }
 
 /** Bad tokens only, by reason. */

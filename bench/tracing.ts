@@ -1,4 +1,7 @@
-/** What tracing adds to a request that is not sampled, and to one that is, with a collector and with one that hangs. */
+/**
+ * What tracing adds to a request that is not sampled, and to one that is, with a collector and with one that
+ * hangs.
+ */
 import { join } from 'node:path'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Section } from './compare.ts'

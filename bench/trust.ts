@@ -8,6 +8,8 @@ import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, sign } 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
+const KID = 'bench'
+
 /** The built program. */
 export const MAIN = join(import.meta.dirname, '../dist/main.js')
 
@@ -23,9 +25,7 @@ export interface Trust {
   /** The public key as a JWK Set, and as a PEM file. */
   readonly jwks: string
   readonly pemFile: string
-  /**
-   * Signs a new ES256 token that is valid for a day, but for these claims, header parameters and this key.
-   */
+  /** Signs a new ES256 token that is valid for a day. Claims, header parameters and key replace its own. */
   mint(claims?: object, header?: object, signer?: KeyObject): string
   /** Adds a credential. */
   addLogin(account: string): Login
@@ -41,7 +41,6 @@ export function createTrust(directory: string): Trust {
     }
     return stdout
   }
-  const KID = 'bench'
   command('keys', 'add', '--directory', 'keys', '--alg', 'ES256', '--kid', KID, '--activate')
   const addLogin = (account: string): Login =>
     JSON.parse(command('credentials', 'add', '--file', 'credentials.yaml', '--account', account))
@@ -65,10 +64,17 @@ export function createTrust(directory: string): Trust {
     addLogin,
     mint(claims = {}, header = {}, signer = key) {
       const now = Math.floor(Date.now() / 1000)
-      const jti = randomBytes(16).toString('hex')
-      const identity = { sub: login.accountId, client_id: login.accessKey, jti }
-      const all = { iss: ISSUER, aud: AUDIENCE, ...identity, iat: now - 60, exp: now + 86_000, ...claims }
-      const input = `${segment({ alg: 'ES256', kid: KID, typ: 'at+jwt', ...header })}.${segment(all)}`
+      const payload = {
+        iss: ISSUER,
+        aud: AUDIENCE,
+        sub: login.accountId,
+        client_id: login.accessKey,
+        jti: randomBytes(16).toString('hex'),
+        iat: now - 60,
+        exp: now + 86_000,
+        ...claims,
+      }
+      const input = `${segment({ alg: 'ES256', kid: KID, typ: 'at+jwt', ...header })}.${segment(payload)}`
       const signature = sign('sha256', Buffer.from(input), { key: signer, dsaEncoding: 'ieee-p1363' })
       return `${input}.${signature.toString('base64url')}`
     },
@@ -78,13 +84,13 @@ export function createTrust(directory: string): Trust {
 const segment = (content: object) => Buffer.from(JSON.stringify(content)).toString('base64url')
 
 /** A token that has expired an hour ago. */
-export function expired({ mint }: Trust): string {
+export function expiredToken({ mint }: Trust): string {
   const now = Math.floor(Date.now() / 1000)
   return mint({ iat: now - 7200, exp: now - 3600 })
 }
 
 /** A token whose signature belongs to another token of the same key. */
-export function forged({ mint }: Trust): string {
+export function forgedToken({ mint }: Trust): string {
   const token = mint()
   const other = mint()
   return token.slice(0, token.lastIndexOf('.')) + other.slice(other.lastIndexOf('.'))

@@ -54,7 +54,10 @@ export function randomBasic(random: Random, trust: CampaignTrust): BasicHeader {
 
 /** The identity of a login, which has an id and an end of the sidecar's choice. */
 export const basicIdentity = ({ accountId, accessKey }: Pick<Identity, 'accountId' | 'accessKey'>) => ({
-  ...{ accountId, accessKey, tokenId: '', expiresAt: 0 },
+  accountId,
+  accessKey,
+  tokenId: '',
+  expiresAt: 0,
   isBasic: true,
 })
 

@@ -371,7 +371,8 @@ function makeOAuthLogin(draft: Draft, random: Random, name: string, trust: Campa
 /** Bytes flipped, lost, doubled or moved. */
 function damaged(random: Random, bytes: string): string {
   let text = bytes
-  for (let left = random.int(1, 3); left > 0; left--) {
+  const times = random.int(1, 3)
+  for (let done = 0; done < times; done++) {
     const at = random.int(0, text.length)
     const length = random.pick([1, 1, 2, 8, 30])
     const span = text.slice(at, at + length)
@@ -496,8 +497,14 @@ function respelled(name: string, random: Random, marks: readonly string[]): stri
 }
 
 const TRAILERS = [
-  ...['X-Sum: 1', 'X-Authenticated-Account-Id: evil', 'x_authenticated_token-id: evil'],
-  ...['Destination: /c', 'X-Amz-Copy-Source: /c', 'X-Acme_Source: /c', 'Overwrite: T', 'X-Amz-Acl: private'],
+  'X-Sum: 1',
+  'X-Authenticated-Account-Id: evil',
+  'x_authenticated_token-id: evil',
+  'Destination: /c',
+  'X-Amz-Copy-Source: /c',
+  'X-Acme_Source: /c',
+  'Overwrite: T',
+  'X-Amz-Acl: private',
 ]
 const LAST = '0\r\n\r\n'
 

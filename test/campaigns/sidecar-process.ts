@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
+import { createTrust, expiredToken, forgedToken, type Login, MAIN, type Trust } from '../../bench/trust.ts'
 import { ACCESS_FAILURES } from '../../src/base/errors.ts'
 import { serveArgs } from '../support/program.ts'
 import { type BoundRequest, LISTED_HOSTS } from './access.ts'
@@ -73,8 +73,8 @@ export async function createCampaignTrust(path: string): Promise<CampaignTrust> 
   const trusted = [{ issuer: ISSUER, jwksUrl, audience: 'storage-api', accounts: { runner: 'acme' } }]
   const [first = ''] = good.keys()
   const bad = [
-    expired(trust),
-    forged(trust),
+    expiredToken(trust),
+    forgedToken(trust),
     trust.mint({}, {}, generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey),
     trust.mint({}, { kid: 'unknown' }),
     trust.mint({}, { alg: 'none' }).replace(/[^.]*$/, ''),

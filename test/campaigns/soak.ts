@@ -47,7 +47,8 @@ console.log(`seed ${seed}`)
 const BLOCK = Buffer.from(createRandom(1, 1).text(65_521))
 
 function isObject(chunk: Buffer, offset: number): boolean {
-  for (let at = 0; at < chunk.length; ) {
+  let at = 0
+  while (at < chunk.length) {
     const start = (offset + at) % BLOCK.length
     const length = Math.min(chunk.length - at, BLOCK.length - start)
     if (BLOCK.compare(chunk, at, at + length, start, start + length) !== 0) {
@@ -66,7 +67,12 @@ const upstream = createServer({ keepAliveTimeout: 3000, requestTimeout: 0 }, (re
   for (const emitter of [req, res]) {
     emitter.on('error', () => {})
   }
-  if (mode === 'healthy' || turn++ % 2 === 0) {
+  if (mode === 'healthy') {
+    serve(req, res)
+    return
+  }
+  turn++
+  if (turn % 2 === 1) {
     serve(req, res)
   } else if (mode === 'garbage') {
     socket.end('SSH-2.0-x\r\n\0\xff\r\n\r\n', 'latin1')
