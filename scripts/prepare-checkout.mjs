@@ -43,9 +43,9 @@ function lockedPackagesInstalled() {
   if (!existsSync('node_modules/.package-lock.json')) {
     return false
   }
-  const [locked, installed] = ['package-lock.json', 'node_modules/.package-lock.json'].map(
-    (file) => JSON.parse(readFileSync(file, 'utf8')).packages,
-  )
+  const packagesIn = (file) => JSON.parse(readFileSync(file, 'utf8')).packages
+  const locked = packagesIn('package-lock.json')
+  const installed = packagesIn('node_modules/.package-lock.json')
   const isInstalled = ([path, { version, optional }]) =>
     path === '' || (installed[path] ? installed[path].version === version : optional === true)
   return Object.entries(locked).every(isInstalled) && Object.keys(installed).every((path) => path in locked)
