@@ -102,6 +102,7 @@ export class DataListener {
   #acceptConnections(): void {
     const server = this.#server
     const accept = (tcpSocket: Socket) => {
+      this.#callbacks.turns.onAccepted()
       const peer = this.#peerAt(tcpSocket)
       // Not Node's own limit of connections:
       // before Node 22.12, full workers pass a connection to each other endlessly.

@@ -11,10 +11,13 @@ import { afterReads } from '../http/node-http.ts'
  * The requests of one turn are sent together, at less cost.
  */
 const MAX_BEGUN = 64
-/** While others wait, turns are shorter: libuv accepts one new connection in each. */
-const MAX_BEGUN_OF_WAITING = 16
-/** Of these. A client that was refused must not wait for ever beside others that were not. */
-const MIN_BEGUN_OF_LOW = 4
+/**
+ * While others wait, turns are shorter. `low`: the least of low priority, as
+ * a client that was refused must not wait for ever beside others that were not.
+ */
+const WHILE_OTHERS_WAIT = { begun: 16, low: 4 }
+/** In each turn, libuv accepts one connection. Thousands must not keep a new client waiting for seconds. */
+const WHILE_CLIENTS_CONNECT = { begun: 4, low: 1 }
 
 /**
  * From here on, clients are not read while they wait. Their requests then wait in the kernel:
@@ -27,12 +30,18 @@ export type Priority = 'normal' | 'low'
 
 export class Turns {
   #begun = 0
+  #hasAccepted = false
   #isEndScheduled = false
   readonly #waiting: Readonly<Record<Priority, (() => void)[]>> = { normal: [], low: [] }
 
   /** Whether a client should not be read before its turn: so many wait already. */
   get isCrowded(): boolean {
     return this.#waitingCount >= MIN_CROWD
+  }
+
+  /** Must be called for each new connection. */
+  onAccepted(): void {
+    this.#hasAccepted = true
   }
 
   /**
@@ -69,11 +78,12 @@ export class Turns {
 
   readonly #endTurn = (): void => {
     this.#isEndScheduled = false
+    const limits = this.#hasAccepted ? WHILE_CLIENTS_CONNECT : WHILE_OTHERS_WAIT
+    this.#hasAccepted = false
     const { normal, low } = this.#waiting
-    const ofLow = Math.min(low.length, MIN_BEGUN_OF_LOW)
-    const ofNormal = Math.min(normal.length, MAX_BEGUN_OF_WAITING - ofLow)
-    const due = normal.splice(0, ofNormal)
-    due.push(...low.splice(0, MAX_BEGUN_OF_WAITING - ofNormal))
+    const ofLow = Math.min(low.length, limits.low)
+    const due = normal.splice(0, limits.begun - ofLow)
+    due.push(...low.splice(0, limits.begun - due.length))
     this.#begun = due.length
     if (due.length > 0) {
       this.#scheduleEnd()

@@ -49,6 +49,18 @@ t.test('clients that were refused wait longer than others, but not for ever', as
   }
 })
 
+t.test('turns that accept a connection are shorter, so that the next one is accepted soon', async (t) => {
+  const { turns, begun, add } = startTurns()
+  add(64, 'normal')
+  add(100, 'normal')
+  add(100, 'low')
+  turns.onAccepted()
+  await nextTurn()
+  t.same(begun.slice(64), ['normal', 'normal', 'normal', 'low'])
+  await nextTurn()
+  t.equal(begun.length, 64 + 4 + 16, 'no other connection was accepted')
+})
+
 t.test('what has waited unread goes before what waits, but not beyond the 64 of a turn', async (t) => {
   const turns = new Turns()
   const begun: string[] = []
