@@ -2,7 +2,9 @@
  * The scenarios of one account beside another. The quiet one sends requests at a constant rate; the loud one
  * does its worst, in one way after the other.
  */
+import { readFileSync, rmSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Figures, Row, Section } from './compare.ts'
@@ -18,6 +20,8 @@ const LOUD_RATE = 3000
 /** More than an account may have at an upstream. */
 const MANY = 300
 const GIB = 2 ** 30
+/** The upstream writes in small blocks, so that it serves the quiet account in between. */
+const SMALL_BLOCK = 64 * 1024
 
 /** What the loud account has. */
 interface Loud {
@@ -128,7 +132,8 @@ export const WORST_WAYS: readonly Way[] = [
   { name: 'slow uploads', begin: (loud) => hold(loud, MANY, put('/object', GIB, loud.bearer), writeSlowly) },
   {
     name: 'slow reads',
-    begin: (loud) => hold(loud, MANY, get(`/object?size=${GIB}`, loud.bearer), readSlowly),
+    begin: (loud) =>
+      hold(loud, MANY, get(`/object?size=${GIB}&block=${SMALL_BLOCK}`, loud.bearer), readSlowly),
   },
   {
     name: 'tunnels',
@@ -194,18 +199,25 @@ async function preparation(bench: Bench) {
   const upstreamPort = await startObjectUpstream(lab)
   const requests = writeRequests(lab, [requestText(trust.mint())])
   const seconds = quick ? 2 : 8
+  const turnsFile = join(lab.directory, 'turns')
+  const measured = {
+    NODE_OPTIONS: `--import=${import.meta.resolve('./turns.mjs')}`,
+    BENCH_TURNS_FILE: turnsFile,
+  }
 
   return async ({ name, settings = {}, begin }: Way): Promise<Row> => {
     const port = await freePort()
-    const running = await sidecarWith(settings).start({ ...bench, port, upstreamPort })
+    const running = await sidecarWith({ ...settings, ...measured }).start({ ...bench, port, upstreamPort })
     const common = { port, requests, connections: QUIET_CONNECTIONS, rate: QUIET_RATE }
     try {
       await listening(port)
       await loadWithAnyAnswers(lab, { ...common, rate: 3000, seconds: quick ? 1 : 4 })
       const alone = await loadWithAnyAnswers(lab, { ...common, seconds })
+      rmSync(turnsFile, { force: true })
       const end = begin({ bench, port, bearer: `Authorization: Bearer ${mint()}`, mint, seconds })
       await sleep(1000)
       const beside = await loadWithAnyAnswers(lab, { ...common, seconds })
+      const turnMs = Number(readFileSync(turnsFile, 'utf8'))
       end()
       const served = (beside.requests - beside.refused) / (alone.requests - alone.refused)
       const figures: Figures = {
@@ -213,6 +225,7 @@ async function preparation(bench: Bench) {
         'p99 ms': p99Of(beside),
         'p99 to alone': p99Of(beside) / p99Of(alone),
         'served to alone': served,
+        'longest turn ms': turnMs,
       }
       return { name, figures }
     } finally {

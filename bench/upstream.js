@@ -24,12 +24,14 @@ createServer({ highWaterMark: 1 << 20 }, (req, res) => {
     })
     return
   }
-  const size = new URL(req.url, 'http://upstream').searchParams.get('size')
+  const query = new URL(req.url, 'http://upstream').searchParams
+  const size = query.get('size')
+  const blockSize = Number(query.get('block') ?? block.length)
   let left = size === null ? small.length : Number(size)
   res.writeHead(200, { 'Content-Length': left, 'Content-Type': 'application/octet-stream' })
   const send = () => {
     while (left > 0) {
-      const chunk = left < block.length ? block.subarray(0, left) : block
+      const chunk = block.subarray(0, Math.min(left, blockSize))
       left -= chunk.length
       if (!res.write(chunk) && left > 0) {
         return res.once('drain', send)

@@ -28,6 +28,7 @@ import { ConnectionEnd } from './connection-end.ts'
 import { NextHead } from './next-head.ts'
 import type { ClientConnection, DetachedSocket, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
+import type { TransferTurns } from './transfer-turns.ts'
 import type { Priority, Turns } from './turns.ts'
 
 export interface ConnectionCallbacks {
@@ -40,6 +41,7 @@ export interface ConnectionCallbacks {
   /** Returns the number of requests of all connections that are handled or wait. */
   readonly inFlight: () => number
   readonly turns: Turns
+  readonly transferTurns: TransferTurns
 }
 
 /**
@@ -69,6 +71,7 @@ export class Connection implements ClientConnection {
   readonly socket: Socket
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
+  readonly transferTurns: TransferTurns
   readonly #callbacks: ConnectionCallbacks
   /**
    * `open`: requests are received.
@@ -95,6 +98,7 @@ export class Connection implements ClientConnection {
     this.socket = socket
     this.tcpSocket = tcpSocket
     this.isDraining = callbacks.isDraining
+    this.transferTurns = callbacks.transferTurns
     this.#callbacks = callbacks
     this.nextHead = new NextHead(socket, headMs)
     this.end = new ConnectionEnd(socket, callbacks.turns)

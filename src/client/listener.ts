@@ -36,9 +36,10 @@ import { Connection, type ConnectionCallbacks } from './connection.ts'
 import { ConnectionLimits } from './connection-limits.ts'
 import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
+import { TransferTurns } from './transfer-turns.ts'
 import { Turns } from './turns.ts'
 
-interface ListenerCallbacks extends Omit<ConnectionCallbacks, 'inFlight' | 'turns'> {
+interface ListenerCallbacks extends Omit<ConnectionCallbacks, 'inFlight' | 'turns' | 'transferTurns'> {
   readonly opensWebSocket: (req: SidecarRequest) => boolean
   readonly onTlsError: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
@@ -80,7 +81,12 @@ export class DataListener {
     this.#limits = new ConnectionLimits(limits, this.#tlsSockets)
     this.#isSecure = certificates !== undefined
     this.#peerOf = createPeers(config.forwarded.trust)
-    this.#callbacks = { ...callbacks, inFlight: () => this.inFlight, turns: new Turns() }
+    this.#callbacks = {
+      ...callbacks,
+      inFlight: () => this.inFlight,
+      turns: new Turns(),
+      transferTurns: new TransferTurns(),
+    }
     const httpOptions = httpOptionsOf(config, callbacks)
     if (certificates === undefined) {
       this.#server = createServer(httpOptions)

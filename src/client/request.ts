@@ -9,6 +9,7 @@ import { MergedChunksMessage } from '../http/node-http.ts'
 import type { Direction, LogFields, PacedReader, RequestWatcher } from '../room.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
+import type { TransferTurns } from './transfer-turns.ts'
 
 /** The part of a client's connection that its requests may use. */
 export interface ClientConnection {
@@ -22,6 +23,7 @@ export interface ClientConnection {
    */
   detectReset(): void
   readonly isDraining: () => boolean
+  readonly transferTurns: TransferTurns
   readonly nextHead: { mayHaveLostBytes(req: SidecarRequest): boolean }
   readonly end: { discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void }
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
@@ -50,6 +52,9 @@ export interface DetachedSocket {
 
 /** Until a component takes over, the request waits for the sidecar itself: an idle client does not matter. */
 const NO_OWNER: RequestOwner = {}
+
+/** A transfer that has moved less does not wait for large ones. */
+const SMALL_TRANSFER_BYTES = 32 * 1024
 
 const NO_WATCHERS: readonly RequestWatcher[] = []
 
@@ -148,6 +153,7 @@ class Context {
     } else {
       this.bytesOut += bytes
     }
+    this.connection.transferTurns.onBytes(bytes)
     for (const watcher of this.watchers) {
       watcher.onBytes?.(direction, bytes)
     }
@@ -158,17 +164,19 @@ class Context {
     return Object.assign({}, ...this.watchers.map(({ logFields }) => logFields))
   }
 
-  /** If false, a watcher calls `reader.readOn` later. */
+  /** If false, `reader.readOn` is called later. */
   mayRead(direction: Direction, reader: PacedReader): boolean {
     for (const watcher of this.watchers) {
       if (watcher.mayRead?.(direction, reader) === false) {
         return false
       }
     }
-    return true
+    const bytes = direction === 'in' ? this.bytesIn : this.bytesOut
+    return bytes <= SMALL_TRANSFER_BYTES || this.connection.transferTurns.mayRead(reader)
   }
 
   onReadEnd(reader: PacedReader): void {
+    this.connection.transferTurns.onReadEnd(reader)
     for (const watcher of this.watchers) {
       watcher.onReadEnd?.(reader)
     }

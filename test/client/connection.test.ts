@@ -7,6 +7,7 @@ import { Peer } from '../../src/client/client-address.ts'
 import { Connection } from '../../src/client/connection.ts'
 import { SidecarRequest } from '../../src/client/request.ts'
 import { SidecarResponse } from '../../src/client/response.ts'
+import { TransferTurns } from '../../src/client/transfer-turns.ts'
 import { Turns } from '../../src/client/turns.ts'
 import { listen } from '../support/listen.ts'
 
@@ -20,6 +21,7 @@ const events = {
     isDraining: () => false,
     inFlight: () => 0,
     turns: new Turns(),
+    transferTurns: new TransferTurns(),
   },
 }
 

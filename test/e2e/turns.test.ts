@@ -1,9 +1,11 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { IncomingMessage } from 'node:http'
+import type { Socket } from 'node:net'
 import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { startSetup } from '../support/setup.ts'
+import { startSidecar } from '../support/sidecar.ts'
 
 /** More than the 1,024 sockets of which libuv reads all before a turn of the event loop ends. */
 const STRANGERS = 1500
@@ -123,4 +125,78 @@ t.test('while many clients wait for their turn, the next request of a client is 
   await eventually(() => refused() > 5 * STRANGERS, 'each client to have had some responses')
   const waiting = read() - refused()
   t.ok(waiting < STRANGERS / 10, `${waiting} of ${STRANGERS} are read and wait`)
+})
+
+const DOWNLOADS = 200
+const MIB = 1024 * 1024
+
+/** Responds to each connection, without end. */
+const ENDLESS_UPSTREAM = `
+const { createServer } = require('node:net')
+const { parentPort } = require('node:worker_threads')
+const block = Buffer.alloc(1 << 20)
+const server = createServer((socket) => {
+  const send = () => {
+    while (socket.writable && socket.write(block)) {}
+  }
+  socket.on('error', () => {})
+  socket.on('drain', send)
+  socket.once('data', () => {
+    socket.write('HTTP/1.1 200 OK\\r\\nContent-Length: 1000000000000\\r\\n\\r\\n')
+    send()
+  })
+})
+server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port))
+`
+
+/** Each sends the text once, and reads all that it receives. */
+const READING_CLIENTS = `
+const { connect } = require('node:net')
+const { workerData: { port, count, text } } = require('node:worker_threads')
+for (let at = 0; at < count; at++) {
+  const socket = connect(port, '127.0.0.1', () => socket.write(text))
+  socket.on('error', () => {})
+  socket.resume()
+}
+`
+
+/** Counts the bytes that all clients with a request are sent. */
+function countSentBytes(t: Test): () => number {
+  const sockets = new Set<Socket>()
+  const onRequest = (message: unknown) => {
+    const { request } = message as { readonly request: IncomingMessage }
+    sockets.add(request.socket)
+  }
+  subscribe('http.server.request.start', onRequest)
+  t.teardown(() => {
+    unsubscribe('http.server.request.start', onRequest)
+  })
+  return () => {
+    let bytes = 0
+    for (const socket of sockets) {
+      bytes += socket.bytesWritten
+    }
+    return bytes
+  }
+}
+
+t.test('many large downloads move few bytes in one turn of the event loop', async (t) => {
+  const upstream = new Worker(ENDLESS_UPSTREAM, { eval: true })
+  t.teardown(() => upstream.terminate())
+  const upstreamPort = await new Promise((resolve) => upstream.once('message', resolve))
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: `http://127.0.0.1:${upstreamPort}`,
+    settings: { 'limits-account-share': '1', 'shutdown-deadline-seconds': '0' },
+  })
+  const sentBytes = countSentBytes(t)
+  const lines = `Host: storage.example\r\nAuthorization: Bearer ${sidecar.token}\r\n`
+  const text = `GET /object HTTP/1.1\r\n${lines}\r\n`
+  const workerData = { port: sidecar.port, count: DOWNLOADS, text }
+  const clients = new Worker(READING_CLIENTS, { eval: true, workerData })
+  t.teardown(() => clients.terminate())
+
+  const most = watchTurns(t, sentBytes)
+  await eventually(() => sentBytes() > 400 * MIB, 'enough bytes to be sent')
+  const mostMib = most() / MIB
+  t.ok(mostMib < 15, `${mostMib.toFixed(1)} MiB in one turn`)
 })

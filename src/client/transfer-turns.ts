@@ -1,0 +1,59 @@
+/**
+ * Bounds the body bytes of all transfers in one turn of the event loop.
+ * libuv reads a ready socket up to 32 times in a turn, 64 KiB each. Hundreds of large transfers would thereby
+ * keep the process from its other requests for half a second.
+ */
+import { afterReads } from '../http/node-http.ts'
+import type { PacedReader } from '../room.ts'
+
+/** Twice what libuv reads from one socket, so that a transfer alone never waits. Takes about 4 ms. */
+const MAX_BYTES = 4 * 1024 * 1024
+/** Transfers that read on in a turn, the one that has waited longest first. */
+const MAX_RESUMED = 32
+
+export class TransferTurns {
+  #bytes = 0
+  #isEndScheduled = false
+  /** The one that has waited longest is first. */
+  readonly #waiting = new Set<PacedReader>()
+
+  /** Must be called for all bytes that move. */
+  onBytes(bytes: number): void {
+    this.#bytes += bytes
+    this.#scheduleEnd()
+  }
+
+  /** If false, `reader.readOn` is called in a later turn. */
+  mayRead(reader: PacedReader): boolean {
+    if (this.#bytes < MAX_BYTES) {
+      return true
+    }
+    this.#waiting.add(reader)
+    return false
+  }
+
+  /** The reader reads no more. */
+  onReadEnd(reader: PacedReader): void {
+    this.#waiting.delete(reader)
+  }
+
+  #scheduleEnd(): void {
+    if (!this.#isEndScheduled) {
+      this.#isEndScheduled = true
+      afterReads(this.#endTurn)
+    }
+  }
+
+  readonly #endTurn = (): void => {
+    this.#isEndScheduled = false
+    this.#bytes = 0
+    const due = [...this.#waiting].slice(0, MAX_RESUMED)
+    for (const reader of due) {
+      this.#waiting.delete(reader)
+      reader.readOn()
+    }
+    if (this.#waiting.size > 0) {
+      this.#scheduleEnd()
+    }
+  }
+}
