@@ -6,6 +6,7 @@
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
+import pLimit from 'p-limit'
 import type { TokenFailure } from '../base/errors.ts'
 import { parseJsonObject } from '../base/json.ts'
 import { failed, ok, type Result } from '../base/result.ts'
@@ -15,6 +16,12 @@ import { LINK_TYPE, readLink } from './links.ts'
 import { intersectScopes, parseStoredScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
+
+/**
+ * As many as libuv has threads. More at once would only delay requests with cached tokens:
+ * a burst of new tokens would complete, and be forwarded, in the same turns of the event loop.
+ */
+const MAX_SIGNATURE_CHECKS = 4
 
 /** The mark in base64url. JSON must not begin with the mark (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
@@ -56,6 +63,7 @@ export function createVerifier(options: VerifierOptions): Verify {
 
 function issuerVerifier(options: VerifierOptions): Verify {
   const [own] = options.issuers
+  const limitChecks = pLimit(MAX_SIGNATURE_CHECKS)
   const byName = new Map<unknown, TokenIssuer>(options.issuers.map((issuer) => [issuer.name, issuer]))
   return async (token) => {
     // jose accepts many spellings of one token, and each would take an entry of the cache.
@@ -73,7 +81,7 @@ function issuerVerifier(options: VerifierOptions): Verify {
     if (!key.ok) {
       return refused(key.error)
     }
-    const claims = await verifyJwt(token, key.value, alg, issuer, options)
+    const claims = await limitChecks(() => verifyJwt(token, key.value, alg, issuer, options))
     if (!claims.ok) {
       return claims
     }
@@ -107,12 +115,12 @@ async function verifyJwt(
       audience,
       requiredClaims: ['iat', 'exp'],
       clockTolerance: clockToleranceSeconds,
-      currentDate: new Date(now()),
+      // jose drops the fraction of the second. `applyIssuerRules` checks all times exactly.
+      currentDate: new Date(Math.ceil(now() / 1000) * 1000),
     })
     return ok(payload)
   } catch (error) {
     // jose checks the expiry last, so all else is valid.
-    // `applyIssuerRules` checks the expiry without the tolerance.
     if (error instanceof errors.JWTExpired) {
       return ok(error.payload)
     }
@@ -144,9 +152,13 @@ function applyIssuerRules(
   if (maxLifetimeSeconds === undefined) {
     return refused('claims', 'typ')
   }
-  const { iat = Number.NaN, exp = Number.NaN } = claims
-  if (!isTime(iat, issuer) || iat > now() / 1000 + clockToleranceSeconds) {
+  const { iat = Number.NaN, exp = Number.NaN, nbf = 0 } = claims
+  const latestSeconds = now() / 1000 + clockToleranceSeconds
+  if (!isTime(iat, issuer) || iat > latestSeconds) {
     return refused('claims', 'iat')
+  }
+  if (nbf > latestSeconds) {
+    return refused('claims', 'nbf')
   }
   if (!isTime(exp, issuer) || exp <= iat || exp - iat > maxLifetimeSeconds) {
     return refused('claims', 'exp')

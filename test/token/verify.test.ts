@@ -131,6 +131,31 @@ t.test('iat and nbf may be in the future by the tolerance', async (t) => {
   }
 })
 
+t.test('the tolerance counts from the fraction of the second at which the token is checked', async (t) => {
+  const options = { clockToleranceSeconds: 5, now: () => NOW + 900 }
+  t.equal(await faultOf({ nbf: iat + 5.9 }, options), 'ok')
+  t.equal(await faultOf({ nbf: iat + 5.95 }, options), 'nbf')
+})
+
+t.test('a burst of new tokens occupies no more than the threads that check signatures', async (t) => {
+  const verify = crypto.subtle.verify.bind(crypto.subtle)
+  let running = 0
+  let most = 0
+  t.intercept(crypto.subtle, 'verify', {
+    async value(...args: Parameters<typeof verify>) {
+      running++
+      most = Math.max(most, running)
+      const isValid = await verify(...args)
+      running--
+      return isValid
+    },
+  })
+  const tokens = await Promise.all(Array.from({ length: 50 }, () => mint()))
+  const verdicts = await Promise.all(tokens.map(verifierFor(ring)))
+  t.ok(verdicts.every(({ ok }) => ok))
+  t.equal(most, 4)
+})
+
 t.test('an expired token with another defect is not reported as expired', async (t) => {
   const old = { iat: 1000, exp: 2000 }
   t.equal(await faultOf(old), 'expired')
