@@ -65,6 +65,8 @@ function serve(tracing: Tracing, req: SidecarRequest): void {
   tracing.onRequest(req)
   for (const watcher of req.context.watchers) {
     watcher.onForward?.(upstream)
+    req.context.recordQueueTime(0.1)
+    req.context.recordFirstByteTime(0.5)
     watcher.onResponse?.(200)
     watcher.onForwardEnd?.('ok')
     watcher.onEnd?.(end)

@@ -54,6 +54,7 @@ async function loadedModules(t: Test, flags: Readonly<Record<string, string>>) {
   return [...new Set(urls)].map((url) => url.replace(/^.*?(?=\/dist\/|\/node_modules\/)/, '')).sort()
 }
 
+// What is not loaded takes no idle memory either.
 t.test('without an endpoint, nothing of tracing is loaded', async (t) => {
   const off = await loadedModules(t, { 'tracing-endpoint': '' })
   const on = await loadedModules(t, {})
