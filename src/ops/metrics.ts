@@ -17,6 +17,7 @@ import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
 import type { ApiEvent } from '../endpoints/api-events.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
+import type { Key } from '../keys/key-ring.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
@@ -175,19 +176,32 @@ export type ReadMetrics = (group: MetricGroup) => Promise<readonly MetricFamily[
  */
 export const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
 
+/** What the metrics read of `AuthData`. */
+export interface AuthDataSource {
+  readonly subjects: AuthData['subjects']
+  readonly keys: {
+    ring(): { readonly signing?: Pick<Key, 'kid' | 'createdAtSeconds'> | undefined }
+    readonly tokenLifetimes: AuthData['keys']['tokenLifetimes']
+  }
+  readonly keySets: readonly {
+    readonly issuer: string
+    readonly fetches: Readonly<Record<ReloadResult, number>>
+    state(): { readonly ageSeconds: number | undefined }
+  }[]
+  readonly revocations: Pick<AuthData['revocations'], 'count'>
+  readonly certificateSets: ReadonlyMap<
+    string,
+    { current(): { readonly endsAtSeconds?: number | undefined } }
+  >
+  readonly suspicions: AuthData['suspicions']
+  readonly activeCredentials: AuthData['activeCredentials']
+  /** Undefined without a feed. */
+  readonly feed?: { ageSeconds(): number | undefined } | undefined
+}
+
 export interface MetricSources {
   readonly config: Pick<Config, 'enforcement'>
-  readonly authData: Pick<
-    AuthData,
-    | 'subjects'
-    | 'keys'
-    | 'keySets'
-    | 'revocations'
-    | 'certificateSets'
-    | 'suspicions'
-    | 'activeCredentials'
-    | 'feed'
-  >
+  readonly authData: AuthDataSource
   readonly tokenCache: Pick<TokenCache, 'counts'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'connectionCounts'>
   readonly openFiles: Pick<OpenFiles, 'areUsedUp'>

@@ -3,7 +3,7 @@ import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/ba
 import { VERSION } from '../../src/base/version.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
 import { exposition, storedFamilies } from '../../src/ops/exposition.ts'
-import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
+import { type AuthDataSource, Metrics } from '../../src/ops/metrics.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { aggregate } from '../../src/workers/aggregate.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
@@ -16,7 +16,7 @@ function keySet(issuer: string, age: () => number | undefined, failed = 0) {
   return { issuer, fetches: { ok: 0, failed }, state }
 }
 
-const AUTH_DATA = {
+const AUTH_DATA: AuthDataSource = {
   suspicions: { suspect: () => [['credentials', 1]], fingerprints: () => [['credentials', 77]] },
   activeCredentials: () => 13,
   subjects: ['keys', 'credentials', 'revocations', 'certificates'],
@@ -36,7 +36,7 @@ const AUTH_DATA = {
 }
 
 interface Changes {
-  readonly authData?: object
+  readonly authData?: Partial<AuthDataSource>
   readonly isReady?: boolean
   readonly now?: () => number
 }
@@ -53,7 +53,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
   ]
   const read = metrics.readFrom({
     config: { enforcement: 'enforce' },
-    authData: { ...AUTH_DATA, ...authData } as unknown as MetricSources['authData'],
+    authData: { ...AUTH_DATA, ...authData },
     tokenCache: { counts: { hits: 7, misses: 3, evictions: 2, size: 1 } },
     listener: {
       inFlight: 4,

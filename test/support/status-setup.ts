@@ -2,7 +2,7 @@
 import type { Config } from '../../src/config/config.ts'
 import type { AdminRoom } from '../../src/ops/admin-room.ts'
 import type { AccountCounts } from '../../src/ops/busiest-accounts.ts'
-import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
+import { type AuthDataSource, type MetricSources, Metrics } from '../../src/ops/metrics.ts'
 import { Samples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { statusDocument } from '../../src/ops/status-document.ts'
@@ -13,7 +13,7 @@ export const NOON = Date.UTC(2026, 10, 20, 12)
 /** What a test sets. */
 export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials' | 'enforcement'>> & {
   readonly checks?: ReadyCondition[]
-  readonly authData?: object
+  readonly authData?: Partial<AuthDataSource>
   readonly parts?: Partial<MetricSources>
   readonly name?: string
   readonly accounts?: AccountCounts
@@ -30,7 +30,7 @@ export function statusSetup(options: SetupOptions = {}) {
     { name: 'keys', ok: true },
     { name: 'credentials', ok: true },
   ]
-  const authData = {
+  const authData: AuthDataSource = {
     subjects: ['revocations', 'keys', 'credentials'],
     keys: { ring: () => ({}), tokenLifetimes: () => [] },
     revocations: { count: () => 2 },
@@ -47,7 +47,7 @@ export function statusSetup(options: SetupOptions = {}) {
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   const read = metrics.readFrom({
     config: { enforcement },
-    authData: authData as unknown as MetricSources['authData'],
+    authData,
     tokenCache: { counts: tokenCache },
     listener: {
       inFlight: 3,
