@@ -97,13 +97,20 @@ function octets(content: Buffer): Buffer {
 function objectId(first: number, second: number, ...rest: readonly number[]): Buffer {
   const bytes = [40 * first + second]
   for (const number of rest) {
-    const groups = [number & 0x7f]
-    for (let left = number >> 7; left > 0; left >>= 7) {
-      groups.unshift((left & 0x7f) | 0x80)
-    }
-    bytes.push(...groups)
+    bytes.push(...base128(number))
   }
   return der(0x06, Buffer.from(bytes))
+}
+
+/** The number in groups of 7 bits. All but the last one have the highest bit set. */
+function base128(number: number): number[] {
+  const groups = [number & 0x7f]
+  let left = number >> 7
+  while (left > 0) {
+    groups.unshift((left & 0x7f) | 0x80)
+    left >>= 7
+  }
+  return groups
 }
 
 function nameOf(commonName: string): Buffer {

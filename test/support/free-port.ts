@@ -10,8 +10,9 @@ let taken = 0
 
 /** A port of the loopback interface without a listener. */
 export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = FIRST_PORT + (taken++ % 100)
+  while (true) {
+    const port = FIRST_PORT + (taken % 100)
+    taken++
     const isFree = await new Promise<boolean>((resolve) => {
       const server = createServer().once('error', () => resolve(false))
       server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))

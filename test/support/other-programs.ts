@@ -17,7 +17,8 @@ export function watchProcess(
   child: ChildProcess,
   signal: NodeJS.Signals = 'SIGKILL',
 ) {
-  let [stdout, stderr] = ['', '']
+  let stdout = ''
+  let stderr = ''
   child.stdout?.setEncoding('utf8').on('data', (text: string) => {
     stdout += text
   })

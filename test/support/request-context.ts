@@ -13,7 +13,11 @@ export function requestContext(peer: Peer, id: string): RequestContext {
 export function requestOn(socket: Socket, peer: Peer): SidecarRequest {
   const req = new SidecarRequest(socket)
   req.createContext({
-    ...{ peer, socket, tcpSocket: socket, detectReset() {}, abort() {} },
+    peer,
+    socket,
+    tcpSocket: socket,
+    detectReset() {},
+    abort() {},
     end: { discardBody() {} },
     isDraining: () => false,
     transferTurns: new TransferTurns(),

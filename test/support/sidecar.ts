@@ -32,14 +32,21 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
     'listen-port': '0',
     'admin-host': '127.0.0.1',
     'admin-port': '0',
-    ...(options.jwksUrl === undefined
-      ? { 'keys-directory': key.directory, ...(!isInDatabase && { 'credentials-file': file }) }
-      : { 'keys-jwks-url': options.jwksUrl }),
     'log-access': 'all',
     'scopes-hosts': '*', // lists of hosts: test/e2e/scope-hosts.test.ts
-    ...(options.upstreamUrl === undefined ? {} : { 'upstream-url': options.upstreamUrl }),
-    ...options.settings,
   }
+  if (options.jwksUrl !== undefined) {
+    flags['keys-jwks-url'] = options.jwksUrl
+  } else {
+    flags['keys-directory'] = key.directory
+    if (!isInDatabase) {
+      flags['credentials-file'] = file
+    }
+  }
+  if (options.upstreamUrl !== undefined) {
+    flags['upstream-url'] = options.upstreamUrl
+  }
+  Object.assign(flags, options.settings)
   const loaded = loadConfig({
     env: {},
     flags: Object.fromEntries(Object.entries(flags).map(([name, value]) => [`--${name}`, value])),
