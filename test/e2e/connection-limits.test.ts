@@ -58,7 +58,8 @@ t.test('a client that was evicted before is no obstacle, however often connectio
 t.test('the connections of one address can be limited', async (t) => {
   const settings = { 'limits-connections-per-address': '2' }
   const { sidecar, connect, head } = await startSetup(t, { settings })
-  const [one] = [await connect(), await connect()]
+  const one = await connect()
+  await connect()
   await eventually(async () => (await sidecar.metric(COUNT)) === 2, 'both to be accepted')
   const third = await connect()
   await third.closed()

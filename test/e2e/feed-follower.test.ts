@@ -76,7 +76,8 @@ t.test(
   'tokens are good while their credential is in the state, and a change reaches cached ones',
   async (t) => {
     const { hub, client, refuses, sidecar } = await setUp(t)
-    const [token, other] = [await tokenOf(), await tokenOf(OTHER)]
+    const token = await tokenOf()
+    const other = await tokenOf(OTHER)
     t.equal(await client.check(token), 'ok')
     t.equal(await client.forward(other), 200)
     t.equal(await client.check(await tokenOf({ accountId: 'acme', accessKey: 'unknown' })), 'InvalidToken')
@@ -105,7 +106,8 @@ t.test('a scope of the state restricts tokens', async (t) => {
 
 t.test('a revocation of one token removes it from the cache, and no other', async (t) => {
   const { hub, client, refuses, sidecar } = await setUp(t)
-  const [ended, kept] = [await tokenOf(AK, { jti: 'ended' }), await tokenOf()]
+  const ended = await tokenOf(AK, { jti: 'ended' })
+  const kept = await tokenOf()
   t.equal(await client.check(ended), 'ok')
   t.equal(await client.check(kept), 'ok')
   hub.publish({ ...STATE, revocations: [{ jti: 'ended', issuer: 'storage-account-api' }] })
@@ -177,7 +179,9 @@ t.test('with maxStaleSeconds, no token is accepted once the state is older', asy
     settings: { 'credentials-feed-max-stale-seconds': '60', 'upgrade-enabled': 'true' },
     upstreamUrl: `http://127.0.0.1:${echo.port}`,
   })
-  const [cached, fresh, foreign] = [await tokenOf(), await tokenOf(), await foreignToken()]
+  const cached = await tokenOf()
+  const fresh = await tokenOf()
+  const foreign = await foreignToken()
   t.equal(await client.check(cached), 'ok')
   await eventually(async () => (await client.check(foreign)) === 'ok', 'the keys of the trusted issuer')
   const { connect } = await import('node:net')
@@ -236,11 +240,10 @@ t.test('a whole state that lost revocations, or all credentials, is suspect', as
 t.test('the hub is trusted by the CAs of caFile, and a connection does not outlive them', async (t) => {
   const directory = await temporaryDirectory(t)
   const caFile = join(directory, 'ca.crt')
-  const [first, second] = ['first', 'second'].map((commonName) =>
-    makeCertificate({ commonName, authority: true }),
-  )
-  const leaf = makeCertificate({ commonName: 'hub', names: ['127.0.0.1'], ...(first && { issuer: first }) })
-  writeFileSync(caFile, String(first?.cert))
+  const first = makeCertificate({ commonName: 'first', authority: true })
+  const second = makeCertificate({ commonName: 'second', authority: true })
+  const leaf = makeCertificate({ commonName: 'hub', names: ['127.0.0.1'], issuer: first })
+  writeFileSync(caFile, first.cert)
   const hub = await startHub(t, STATE, { cert: leaf.cert, key: leaf.key })
   const { jwksUrl, settings } = await settingsFor(t, hub)
   const sidecar = await startSidecar(t, {

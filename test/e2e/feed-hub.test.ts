@@ -21,7 +21,8 @@ const HASHES = /\$(?:sha256|scrypt)\$/
 /** A hub with its state in files, which the test may change. */
 async function fileHub(t: Test, settings: Readonly<Record<string, string>> = {}) {
   const directory = t.testdir({ token: `${TOKEN}\n`, 'revocations.yaml': 'revocations: []\n' })
-  const [tokenFile, revocationsFile] = [join(directory, 'token'), join(directory, 'revocations.yaml')]
+  const tokenFile = join(directory, 'token')
+  const revocationsFile = join(directory, 'revocations.yaml')
   const sidecar = await startSidecar(t, {
     upstreamUrl: 'http://127.0.0.1:9',
     credentials: [
@@ -269,7 +270,8 @@ t.test('a follower that waits over TLS outlives a new certificate and a new CA',
   const before = makeCertificate({ commonName: 'hub', names: ['127.0.0.1'] })
   const after = makeCertificate({ commonName: 'hub', names: ['127.0.0.1'] })
   const directory = await temporaryDirectory(t)
-  const [certFile, keyFile] = [join(directory, 'tls.crt'), join(directory, 'tls.key')]
+  const certFile = join(directory, 'tls.crt')
+  const keyFile = join(directory, 'tls.key')
   writeFileSync(certFile, before.cert)
   writeFileSync(keyFile, before.key)
   const { ask, revoke } = await fileHub(t, { 'admin-tls-cert-file': certFile, 'admin-tls-key-file': keyFile })

@@ -112,7 +112,8 @@ t.test("a token of a trusted issuer with another token's id ends itself alone", 
   await eventually(async () => (await get(sidecar, attacker)) === 200, 'the key set')
   t.equal(await get(sidecar, victim), 200)
   t.equal((await logOut(sidecar, attacker)).status, 204)
-  t.same([await get(sidecar, attacker), await get(sidecar, victim)], [400, 200])
+  t.equal(await get(sidecar, attacker), 400)
+  t.equal(await get(sidecar, victim), 200)
   t.equal((await logOut(sidecar, victim)).status, 204)
   t.equal(await get(sidecar, victim), 400)
 })
@@ -162,7 +163,8 @@ t.test('an account may log out 60 times a minute', async (t) => {
   const sidecar = await startSidecar(t, { settings: flags })
   const tokens = await Promise.all(Array.from({ length: 62 }, () => mint(key)))
   const statuses = await Promise.all(tokens.map(async (token) => (await logOut(sidecar, token)).status))
-  t.same([statuses.filter((status) => status === 204).length, statuses.includes(503)], [60, true])
+  t.equal(statuses.filter((status) => status === 204).length, 60)
+  t.ok(statuses.includes(503))
   const late = await logOut(sidecar, await mint(key))
   t.match(late, { status: 503, body: /"ServiceNotReady"/ })
   const seconds = Number(late.headers['retry-after'])
@@ -221,9 +223,11 @@ t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
     const statuses = new Map<number, number>()
     const left = [...tokens]
     const work = async () => {
-      for (let token = left.pop(); token !== undefined; token = left.pop()) {
+      let token = left.pop()
+      while (token !== undefined) {
         const status = await call(token)
         statuses.set(status, (statuses.get(status) ?? 0) + 1)
+        token = left.pop()
       }
     }
     await Promise.all(Array.from({ length: 16 }, work))
@@ -252,20 +256,16 @@ t.test('a link ends by its id, with its token and with its account, on every sid
   const settings = { ...flags, 'contract-logout': 'false', 'links-enabled': 'true' }
   const here = await startSidecar(t, { settings })
   const there = await startSidecar(t, { settings })
-  const [maker, parent, other] = [
-    await mint(key),
-    await mint(key, 'a0', 3600, 'parent'),
-    await mint(key, 'a1'),
-  ]
+  const maker = await mint(key)
+  const parent = await mint(key, 'a0', 3600, 'parent')
+  const other = await mint(key, 'a1')
   const make = (token: string) => sidecarClient(here).link(token, 'GET', '/o')
-  const [one, two, children, others] = [
-    await make(maker),
-    await make(maker),
-    await make(parent),
-    await make(other),
-  ]
+  const one = await make(maker)
+  const two = await make(maker)
+  const ofParent = await make(parent)
+  const ofOther = await make(other)
   const statuses = async (sidecar: TestSidecar) => {
-    const links = [one, two, children, others]
+    const links = [one, two, ofParent, ofOther]
     return Promise.all(links.map(async ({ url }) => (await ask(sidecar, 'GET', url)).status))
   }
   for (const sidecar of [here, there]) {
@@ -298,7 +298,7 @@ t.test('a link ends by its id, with its token and with its account, on every sid
       'all of a0 to be refused',
     )
   }
-  const { linkId } = others
+  const { linkId } = ofOther
   t.match(here.log.filter(({ event }) => /^link_/.test(String(event))).at(-1), {
     event: 'link_ended',
     outcome: 'ok',

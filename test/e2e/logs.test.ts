@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { rawRequest as ask, type RawResponse, rawClient } from '../support/raw-client.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { OK, type Reply, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
 /** A request, its header given as a list of lines. */
@@ -209,14 +209,16 @@ t.test('no secret appears in log, metrics or responses, for any invalid request'
   const answers: string[] = []
   const forged = await sidecar.mint({ signature: 'canary' })
   const auth = bearer(token)
-  const faults = {
+  const faults: Record<string, Reply> = {
     ok: OK,
     rubbish: 'SSH-2.0-canary\r\n\r\n',
     twice: 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\ncanary',
-    close: (socket: { destroy(): void }) => socket.destroy(),
+    close: (socket) => {
+      socket.destroy()
+    },
   }
   for (const reply of Object.values(faults)) {
-    upstream.reply(reply as never)
+    upstream.reply(reply)
     for (const text of [
       login(good, '/v2/auth/token?secret=canary'),
       login({ ...good, secret: 'canary' }),

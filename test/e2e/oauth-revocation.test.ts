@@ -36,7 +36,9 @@ async function prepare(t: Test, settings: Record<string, string> = {}) {
 
 t.test('a client ends its own token, by header or body', async (t) => {
   const { ask, logIn, revoke, isAccepted, sidecar } = await prepare(t)
-  const [first, second, other] = [await logIn('AK'), await logIn('AK'), await logIn('AK')]
+  const first = await logIn('AK')
+  const second = await logIn('AK')
+  const other = await logIn('AK')
   t.ok(await isAccepted(first))
   const ended = await revoke('AK', first, { token_type_hint: 'access_token' })
   t.match(ended, { status: 200, headers: { 'content-length': '0', 'cache-control': 'no-store' } })
@@ -61,7 +63,8 @@ t.test('any other text is a 200 without effect', async (t) => {
   const { logIn, revoke, isAccepted, key, sidecar, database, ask } = await prepare(t, {
     'links-enabled': 'true',
   })
-  const [own, other] = [await logIn('AK'), await logIn('BK')]
+  const own = await logIn('AK')
+  const other = await logIn('BK')
   const claims = { sub: 'acme', client_id: 'AK' }
   const expired = await mintToken({ key, now: Date.now() - 7_200_000, claims })
   const link = JSON.stringify({ method: 'GET', target: '/a' })

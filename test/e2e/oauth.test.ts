@@ -114,7 +114,8 @@ t.test('by default the path follows listen.basePath', async (t) => {
   const [{ accessKey, secret } = { accessKey: '', secret: '' }] = setup.sidecar.logins
   const statusAt = async (path: string) =>
     (await setup.ask(post(GRANT, FORM + basic(accessKey, secret), path))).status
-  t.same([await statusAt(`/api${TOKEN_PATH}`), await statusAt(TOKEN_PATH)], [200, 400])
+  t.equal(await statusAt(`/api${TOKEN_PATH}`), 200)
+  t.equal(await statusAt(TOKEN_PATH), 400)
 })
 
 t.test('a malformed form is a 400 that says what is wrong and quotes nothing', async (t) => {
@@ -370,8 +371,10 @@ t.test('client_id beside the header says which reading of the name counts', asyn
   const status = async (clientId: string, secret = '') =>
     (await ask(loginInHeader('a+b', secret, form({ grant_type: 'client_credentials', client_id: clientId }))))
       .status
-  t.same([await status('a b', decoded?.secret), await status('a+b', raw?.secret)], [200, 200])
-  t.same([await status('a+b', decoded?.secret), await status('a b', raw?.secret)], [401, 401])
+  t.equal(await status('a b', decoded?.secret), 200)
+  t.equal(await status('a+b', raw?.secret), 200)
+  t.equal(await status('a+b', decoded?.secret), 401)
+  t.equal(await status('a b', raw?.secret), 401)
 })
 
 t.test('all failed logins get the same response byte for byte', async (t) => {
@@ -603,7 +606,8 @@ t.test('a login of another name than its first reading takes back no failures of
     sidecar.log.findLast(({ msg }) => msg === 'audit'),
     { event: 'login', account: 'acm%65', accessKey: 'AK' },
   )
-  t.same([await status('acme~AK', 'guess 3'), await status('acme~AK', victim?.secret)], [401, 503])
+  t.equal(await status('acme~AK', 'guess 3'), 401)
+  t.equal(await status('acme~AK', victim?.secret), 503)
 })
 
 t.test('a bare name that no credential has is throttled under itself', async (t) => {

@@ -27,9 +27,12 @@ t.test('pipelined requests are served in order, and nothing more is read while 1
     let atOnce = 0
     let peak = 0
     let answer = () => {}
-    const first = new Promise<void>((resolve) => (answer = resolve))
+    const first = new Promise<void>((resolve) => {
+      answer = resolve
+    })
     upstream.reply(async (socket, request) => {
-      peak = Math.max(peak, ++atOnce)
+      atOnce++
+      peak = Math.max(peak, atOnce)
       await first
       atOnce--
       echo(socket, request)
@@ -58,7 +61,9 @@ t.test('the time in which nothing is read does not count for a head', async (t) 
   const settings = { 'timeouts-headers-seconds': '0.5' }
   const { upstream, head, connect } = await startSetup(t, { settings })
   let answer = () => {}
-  const first = new Promise<void>((resolve) => (answer = resolve))
+  const first = new Promise<void>((resolve) => {
+    answer = resolve
+  })
   upstream.reply(async (socket, request) => {
     await first
     echo(socket, request)

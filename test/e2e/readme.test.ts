@@ -233,7 +233,7 @@ function openShell(t: Test, cwd: string) {
   const run = async (command: string) => {
     output = ''
     shell.stdin.write(`{ ${command}\n} </dev/null 2>/dev/null\nprintf '<ended %s>' "$?"\n`)
-    for (;;) {
+    while (true) {
       const [, text = '', code] = /^([\s\S]*)<ended (\d+)>$/.exec(output) ?? []
       if (code !== undefined) {
         return { output: text, code: Number(code) }

@@ -13,11 +13,12 @@ const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`
 t.test('a body stays one body with any method, framing and connection', async (t) => {
   const setup = await startSetup(t)
   const body = inner('/smuggled')
+  const inOneChunk = (coding: string) => `Transfer-Encoding: ${coding}\r\n\r\n${chunk(body)}0\r\n\r\n`
   const framings = [
     `Content-Length: ${body.length}\r\n\r\n${body}`,
-    ...['chunked', 'Chunked', 'CHUNKED'].map(
-      (coding) => `Transfer-Encoding: ${coding}\r\n\r\n${chunk(body)}0\r\n\r\n`,
-    ),
+    inOneChunk('chunked'),
+    inOneChunk('Chunked'),
+    inOneChunk('CHUNKED'),
   ]
   for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'PROPFIND', 'LOCK']) {
     for (const connection of ['', 'Connection: close\r\n', 'Connection: keep-alive\r\n']) {
@@ -25,11 +26,11 @@ t.test('a body stays one body with any method, framing and connection', async (t
         const bytes = `${method} /outer HTTP/1.1\r\nHost: h\r\n${setup.authorization}${connection}${framing}`
         const response = await setup.ask(bytes, { head: method === 'HEAD' })
         const [request] = setup.upstream.requests
-        t.same(
-          [response.status, setup.upstream.requests.length, request?.method, request?.body.toString()],
-          [200, 1, method, body],
-          `${method} ${connection.trim()} ${framing.slice(0, 30)}`,
-        )
+        const what = `${method} ${connection.trim()} ${framing.slice(0, 30)}`
+        t.equal(response.status, 200, what)
+        t.equal(setup.upstream.requests.length, 1, what)
+        t.equal(request?.method, method, what)
+        t.equal(request?.body.toString(), body, what)
         const { 'content-length': length, 'transfer-encoding': coding } = request?.headers ?? {}
         t.equal([length, coding].filter((value) => value !== undefined).length, 1, 'one framing')
         await setup.upstreamSaw(t, 1)

@@ -220,7 +220,8 @@ t.test('an upstream that does not read an upload is a 503, unless its response c
   }
   isOwnResponse(t, await upload('/'), unavailable('connection_write_timeout'))
   t.match(await upload('/refused'), { status: 413, body: Buffer.from('slowly') })
-  t.same([await outcome('connection_write_timeout'), await outcome('ok')], [1, 1])
+  t.equal(await outcome('connection_write_timeout'), 1)
+  t.equal(await outcome('ok'), 1)
   await eventually(
     async () => (await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) === 0,
     'the connections to be given up',

@@ -132,7 +132,8 @@ t.test('with client authorities, only clients with one of their certificates are
 t.test('other bytes than TLS close that connection only', async (t) => {
   const secured = await startSecured(t)
   const lines = secured.sidecar.log.length
-  // Requests without TLS are another matter: the OpenSSL of newer Nodes knows all methods, and they get a 400.
+  // Requests without TLS are another matter:
+  // the OpenSSL of newer versions of Node knows all methods, and they get a 400.
   for (const text of ['\0', 'SSH-2.0-client\r\n', 'x'.repeat(100_000)]) {
     const client = await rawClient(t, secured.sidecar.port)
     client.send(text)
@@ -160,7 +161,8 @@ t.test('a handshake that takes too long is closed, even if bytes trickle', async
 
 t.test('handshakes count toward the connection limit, and the oldest makes room', async (t) => {
   const secured = await startSecured(t, { settings: { 'limits-connections': '2' } })
-  const [oldest] = [await rawClient(t, secured.sidecar.port), await rawClient(t, secured.sidecar.port)]
+  const oldest = await rawClient(t, secured.sidecar.port)
+  await rawClient(t, secured.sidecar.port)
   await eventually(async () => (await openConnections(secured)) === 2, 'both connections')
   t.equal(await secured.get(), 200)
   await oldest.closed()
@@ -372,16 +374,17 @@ t.test('a mismatched pair is reported and ignored until it matches', async (t) =
 })
 
 t.test('changed client authorities apply to new connections', async (t) => {
-  const [before, after] = ['before', 'after'].map((commonName) =>
-    makeCertificate({ commonName, authority: true }),
-  ) as [TestCertificate, TestCertificate]
+  const before = makeCertificate({ commonName: 'before', authority: true })
+  const after = makeCertificate({ commonName: 'after', authority: true })
   const clientCaFile = join(await temporaryDirectory(t), 'clients.pem')
   writeFileSync(clientCaFile, before.cert)
   const secured = await startSecured(t, { settings: { 'listen-tls-client-ca-file': clientCaFile } })
-  const [old, young] = [before, after].map((issuer) => {
+  const clientOf = (issuer: TestCertificate): ConnectionOptions => {
     const { cert, key } = makeCertificate({ commonName: 'a client', issuer })
     return { cert, key }
-  }) as [ConnectionOptions, ConnectionOptions]
+  }
+  const old = clientOf(before)
+  const young = clientOf(after)
   const status = (options: ConnectionOptions) => secured.get(options).catch(() => 0)
   t.equal(await status(old), 200)
   t.equal(await status(young), 0)
@@ -448,7 +451,9 @@ function get(port: number, path: string): Promise<{ status: number; body: string
       const shown =
         'getPeerCertificate' in socket ? String(Object(socket).getPeerCertificate().subject.CN) : ''
       let body = ''
-      response.on('data', (chunk) => (body += chunk))
+      response.on('data', (chunk) => {
+        body += chunk
+      })
       response.on('end', () => resolve({ status: response.statusCode ?? 0, body, shown }))
     })
       .on('error', reject)

@@ -235,39 +235,44 @@ t.test('the content type of a login must be JSON in UTF-8', async (t) => {
   const setup = await startSetup(t)
   const body = JSON.stringify(setup.sidecar.logins[0])
   const typed = (type: string) => `Content-Type: ${type}\r\n`
-  for (const lines of [
-    '',
-    'Accept: text/html\r\n',
-    'Accept-Encoding: gzip\r\n',
-    ...[
-      'application/json',
-      'APPLICATION/JSON; charset=utf-8',
-      'application/json;charset="UTF-8"',
-      'application/json \t; \t charset="utf-8" ',
-      'application/json;; charset=utf-8;',
-    ].map(typed),
-  ]) {
+  const acceptedTypes = [
+    'application/json',
+    'APPLICATION/JSON; charset=utf-8',
+    'application/json;charset="UTF-8"',
+    'application/json \t; \t charset="utf-8" ',
+    'application/json;; charset=utf-8;',
+  ]
+  const accepted = ['', 'Accept: text/html\r\n', 'Accept-Encoding: gzip\r\n', ...acceptedTypes.map(typed)]
+  for (const lines of accepted) {
     isOwnResponse(t, await setup.ask(post(body, lines)), { status: 200 }, lines)
   }
-  for (const lines of [
-    ...[
-      '',
-      'text/plain',
-      'application/x-www-form-urlencoded',
-      'multipart/form-data; boundary=x',
-      ...['utf-16', 'latin1', 'utf8', '', "'utf-8'", 'utf-8; charset=utf-16'].map(
-        (charset) => `application/json; charset=${charset}`,
-      ),
-      'application/json; charset = utf-8',
-      'application/json; version=1',
-      'application/json5',
-      `application/json${'; '.repeat(7000)}x`,
-      'application/json-patch+json',
-      'application/json, text/plain',
-    ].map(typed),
-    ...['application/json', 'text/plain'].map((type) => typed('application/json') + typed(type)),
-    ...['gzip', 'identity', ''].map((coding) => `Content-Encoding: ${coding}\r\n`),
-  ]) {
+  const refusedTypes = [
+    '',
+    'text/plain',
+    'application/x-www-form-urlencoded',
+    'multipart/form-data; boundary=x',
+    'application/json; charset=utf-16',
+    'application/json; charset=latin1',
+    'application/json; charset=utf8',
+    'application/json; charset=',
+    "application/json; charset='utf-8'",
+    'application/json; charset=utf-8; charset=utf-16',
+    'application/json; charset = utf-8',
+    'application/json; version=1',
+    'application/json5',
+    `application/json${'; '.repeat(7000)}x`,
+    'application/json-patch+json',
+    'application/json, text/plain',
+  ]
+  const refused = [
+    ...refusedTypes.map(typed),
+    typed('application/json') + typed('application/json'),
+    typed('application/json') + typed('text/plain'),
+    'Content-Encoding: gzip\r\n',
+    'Content-Encoding: identity\r\n',
+    'Content-Encoding: \r\n',
+  ]
+  for (const lines of refused) {
     const answer = await setup.ask(post(body, lines))
     isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
     t.match(messageOf(answer), /^Content-(Type|Encoding) /)
@@ -324,8 +329,11 @@ t.test('a login body of 16 KiB is accepted; a larger one is refused unread', asy
   t.equal(exact.length, 16384)
   isOwnResponse(t, await setup.ask(post(exact)), { status: 200 }, 'exactly')
   const chunked = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n`
-  const inChunks = (body: string) =>
-    `${chunked}${(body.match(/.{1,1000}/gs) ?? []).map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('')}0\r\n\r\n`
+  const inChunks = (body: string) => {
+    const parts = body.match(/.{1,1000}/gs) ?? []
+    const chunks = parts.map((part) => `${part.length.toString(16)}\r\n${part}\r\n`)
+    return `${chunked}${chunks.join('')}0\r\n\r\n`
+  }
   isOwnResponse(t, await setup.ask(inChunks(exact)), { status: 200 }, 'exactly, in chunks')
   const tooLarge = { status: 400, code: 'InvalidArgument' }
   const declared = (length: number | string, body = '') =>

@@ -19,10 +19,13 @@ function sha256(bytes: Uint8Array): string {
 /** A body in chunks of uneven sizes. */
 function chunked(body: Buffer, trailers = ''): Buffer {
   const parts: Buffer[] = []
-  for (let at = 0, size = 1; at < body.length; size = (size * 7) % 100_003) {
+  let at = 0
+  let size = 1
+  while (at < body.length) {
     const chunk = body.subarray(at, at + size)
     parts.push(Buffer.from(`${chunk.length.toString(16)}\r\n`), chunk, Buffer.from('\r\n'))
     at += chunk.length
+    size = (size * 7) % 100_003
   }
   return Buffer.concat([...parts, Buffer.from(`0\r\n${trailers}\r\n`)])
 }

@@ -239,7 +239,8 @@ t.test('the scope of the entry restricts every token, and a revocation refuses i
   const authorization = `Bearer ${await mint(rsa, { claims: { scope: 'storage.modify:/' } })}`
   const ask = async (path: string) =>
     (await fetch(`http://127.0.0.1:${sidecar.port}${path}`, { headers: { authorization } })).status
-  t.same([await ask('/backups/a'), await ask('/other')], [200, 403])
+  t.equal(await ask('/backups/a'), 200)
+  t.equal(await ask('/other'), 403)
   t.equal(await client.check(await mint(rsa, { claims: { jti: 'gone' } })), 'InvalidToken')
   t.equal(await client.check(byDigest), 'InvalidToken')
   t.equal(await client.check(await mint(rsa, { claims: { sub: 'o' } })), 'InvalidToken')
@@ -269,7 +270,8 @@ t.test('a new key set of an issuer removes its tokens from the cache, and no oth
   const { client, fetched, sidecar } = await setUp(t, [entryOf(issuer.url)], { now: () => clock.ms })
   await eventually(fetched, 'the key set')
   const foreign = await mint(rsa)
-  t.same([await client.forward(sidecar.token), await client.forward(foreign)], [200, 200])
+  t.equal(await client.forward(sidecar.token), 200)
+  t.equal(await client.forward(foreign), 200)
   const misses = () => sidecar.metric('auth_sidecar_token_cache_misses_total')
   t.equal(await misses(), 2)
   clock.ms += 6000

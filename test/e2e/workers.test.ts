@@ -21,7 +21,12 @@ async function setup(t: Test, flags: Readonly<Record<string, string>> = {}, opti
   const get = `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
   const connect = () => rawClient(t, sidecar.port)
   return {
-    ...{ upstream, sidecar, files, admin, get, connect },
+    upstream,
+    sidecar,
+    files,
+    admin,
+    get,
+    connect,
     /** Four clients that have received a half of their responses. */
     async halfServed() {
       upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
