@@ -468,7 +468,8 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
     const found = byName(sidecar())
     const policy = 'NetworkPolicy storage-auth'
     t.strictSame(found.get(policy), kustomized.get(policy))
-    const [pod, expected] = [found, kustomized].map((all) => podsOf([...all.values()])[0])
+    const [pod] = podsOf([...found.values()])
+    const [expected] = podsOf([...kustomized.values()])
     t.strictSame(pod?.spec.initContainers, expected?.spec.initContainers)
     t.strictSame(pod?.labels, { app: 'storage', ...expected?.labels })
     t.strictSame(

@@ -80,7 +80,8 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
   ]
   const limits = await limitsFile(t, 'default: { inFlight: 1000 }')
   const settings = {
-    ...{ upstreams: JSON.stringify(upstreams), 'fair-use-file': limits },
+    upstreams: JSON.stringify(upstreams),
+    'fair-use-file': limits,
     'tracing-endpoint': 'http://127.0.0.1:1/v1/traces',
   }
   const sidecar = await startSidecar(t, { settings })
@@ -149,7 +150,8 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
   let found: unknown
   await eventually(async () => {
     await traffic()
-    ;[found] = await query(alert?.expr ?? '')
+    const series = await query(alert?.expr ?? '')
+    found = series[0]
     return found
   }, 'the alert')
   t.match(found, { metric: { job: 'api', upstream: '/gone' } })
@@ -231,6 +233,9 @@ const outcome = (name: string, upstream = '/') =>
   of('auth_sidecar_upstream_requests_total', { upstream, outcome: name })
 const response = (status: string, upstream = '/') =>
   of('auth_sidecar_upstream_responses_total', { upstream, class: status })
+/** Several series with the same samples. */
+const each = (names: readonly string[], samples: string): Series =>
+  Object.fromEntries(names.map((name) => [name, samples]))
 /** Responses a minute, and those among them with 5xx, over all samples of the case. */
 const served = (good: number, bad: number, samples: number, upstream = '/'): Series => ({
   [outcome('ok', upstream)]: `0+${good + bad}x${samples}`,
@@ -282,10 +287,8 @@ const good = checks('ok')
 const MADE_UP = checks('unknown_key')
 /** Clients with credentials stop, and strangers come. */
 const NIGHT: Series = {
-  ...Object.fromEntries([good, issued].map((name) => [name, STOPPED])),
-  ...Object.fromEntries(
-    [MADE_UP, checks('missing'), checks('malformed'), failed('rejected')].map((name) => [name, CAME]),
-  ),
+  ...each([good, issued], STOPPED),
+  ...each([MADE_UP, checks('missing'), checks('malformed'), failed('rejected')], CAME),
   [checks('expired')]: '0+15x72',
   [reloaded('keys')]: '0x72',
 }
@@ -294,12 +297,8 @@ const NIGHT: Series = {
  */
 const FLOOD: Series = {
   ...served(20, 0, 90),
-  ...Object.fromEntries(
-    [
-      ...['unknown_key', 'malformed', 'missing'].map(checks),
-      ...['rejected', 'throttled', 'busy', 'invalid'].map(failed),
-    ].map((name) => [name, '0+300x90']),
-  ),
+  ...each(['unknown_key', 'malformed', 'missing'].map(checks), '0+300x90'),
+  ...each(['rejected', 'throttled', 'busy', 'invalid'].map(failed), '0+300x90'),
   [good]: '0+20x90',
   [issued]: '0+1x90',
   [signingKey]: '100x90',
@@ -327,7 +326,7 @@ const slow = (aMinute: number, bucket: string): Series => {
     of(`auth_sidecar_upstream_response_seconds_${name}`, { upstream: '/', ...labels })
   const all = [part('count', {}), part('bucket', { le: '+Inf' }), part('bucket', { le: bucket })]
   return {
-    ...Object.fromEntries(all.map((name) => [name, `0+${aMinute}x60`])),
+    ...each(all, `0+${aMinute}x60`),
     [part('bucket', { le: '0.5' })]: `0+${aMinute * 0.98}x60`,
   }
 }
