@@ -188,8 +188,8 @@ function addNamed({ values, problems }: NamedSettings, name: string, text: strin
   const setting = SETTING_OF_NAME.get(name)
   if (setting === undefined) {
     const meant = onlyMatch(name, [...SETTING_OF_NAME.keys(), FILE_VARIABLE])
-    const hint = meant === undefined ? '' : `; did you mean ${meant}?`
-    problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
+    const hint = meant === undefined ? 'docs/configuration.md has all' : `did you mean ${meant}?`
+    problems.push({ path: '', message: `${name} is not a setting; ${hint}`, origin: name })
     return
   }
   const fullName = name.startsWith('--') ? setting.flag : setting.variable

@@ -201,7 +201,9 @@ t.test('an unknown name is a problem, with a suggestion', async (t) => {
   t.strictSame(env('SIDECAR_UPSTREAMS_'), [
     ': SIDECAR_UPSTREAMS_ is not a setting; did you mean SIDECAR_UPSTREAMS? (SIDECAR_UPSTREAMS_)',
   ])
-  t.strictSame(env('SIDECAR_XYZZY'), [': SIDECAR_XYZZY is not a setting (SIDECAR_XYZZY)'])
+  t.strictSame(env('SIDECAR_XYZZY'), [
+    ': SIDECAR_XYZZY is not a setting; docs/configuration.md has all (SIDECAR_XYZZY)',
+  ])
 })
 
 t.test('other variables are ignored, including those that Kubernetes adds for a Service', async (t) => {
