@@ -387,7 +387,7 @@ t.test('a certificate that expires within 14 days or has expired is detected', a
   }
 })
 
-t.test('servers that hang, drip or never end delay it by at most 15 s', { timeout: 30_000 }, async (t) => {
+t.test('servers that hang, drip or never end do not keep it waiting', async (t) => {
   t.plan(6)
   const silent = createTcp(() => {})
   const endless = createServer((_req, res) => {

@@ -15,8 +15,6 @@ import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
-t.setTimeout(240_000)
-
 const PYTHON = 'python3'
 
 /** A sidecar that takes HTTP Basic. `authority`: its host and port. */

@@ -13,8 +13,6 @@ import { watchProcess, without } from '../support/other-programs.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
-t.setTimeout(300_000)
-
 const STATUSES = ['429', '503'] as const
 
 interface Client {
@@ -70,7 +68,6 @@ const TRY_TWICE = ['--low-level-retries', '2', '--retries', '1']
 const CLIENTS: readonly Client[] = [
   boto3('legacy', [2, 2]),
   boto3('standard', [1, 2]),
-  boto3('adaptive', [1, 2]),
   aws('legacy', [2, 2]),
   aws('standard', [1, 2]),
   {

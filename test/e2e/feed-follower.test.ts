@@ -3,6 +3,8 @@ import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { configCommand } from '../../src/cli/config.ts'
+import { tokenCommand } from '../../src/cli/token.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually, inTime, SOON_MS } from '../support/eventually.ts'
 import { type HubState, startHub, type TestHub, wholeDocument } from '../support/feed-hub.ts'
@@ -10,6 +12,7 @@ import { makeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 import { runProgram } from '../support/program.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
+import { runCommand } from '../support/run-command.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -263,7 +266,8 @@ t.test('the hub is trusted by the CAs of caFile, and a connection does not outli
 
 t.test('settings that cannot be meant are refused', async (t) => {
   const feed = ['--credentials-feed-url', 'https://hub:8081/feed', '--credentials-feed-token-file', '/t']
-  const base = ['config', 'check', '--upstream-url', 'http://127.0.0.1:9']
+  const check = (flags: readonly string[]) =>
+    runCommand(configCommand, ['check', '--upstream-url', 'http://127.0.0.1:9', ...flags])
   const jwks = ['--keys-jwks-url', 'https://hub:8081/keys']
   const refused: readonly (readonly [string, readonly string[], RegExp])[] = [
     ['no keys.jwksUrl', feed, /credentials.feed: needs keys.jwksUrl/],
@@ -293,11 +297,10 @@ t.test('settings that cannot be meant are refused', async (t) => {
     ],
   ]
   for (const [what, flags, problem] of refused) {
-    const { code, stderr } = await runProgram(t, [...base, ...flags])
-    t.equal(code, 2, what)
-    t.match(stderr, problem, what)
+    const { failure } = await check(flags)
+    t.match(failure, { exitCode: 2, message: problem }, what)
   }
-  t.equal((await runProgram(t, [...base, ...feed, ...jwks])).code, 0)
+  t.equal((await check([...feed, ...jwks])).failure, undefined)
 })
 
 t.test('token inspect asks the feed for the credential', async (t) => {
@@ -305,10 +308,10 @@ t.test('token inspect asks the feed for the credential', async (t) => {
   const { jwksUrl, settings } = await settingsFor(t, hub)
   const flags = Object.entries({ ...settings, 'keys-jwks-url': jwksUrl, 'trusted-issuers': '[]' })
   const inspect = (token: string) =>
-    runProgram(t, ['token', 'inspect', token, ...flags.flatMap(([name, value]) => [`--${name}`, value])])
-  t.match(await inspect(await tokenOf()), { code: 0, stdout: /accepted/ })
+    runCommand(tokenCommand, ['inspect', token, ...flags.flatMap(([name, value]) => [`--${name}`, value])])
+  t.match(await inspect(await tokenOf()), { failure: undefined, stdout: /accepted/ })
   t.match(await inspect(await tokenOf({ accountId: 'acme', accessKey: 'unknown' })), {
-    code: 1,
+    failure: { exitCode: 1 },
     stdout: /revoked/,
   })
 })

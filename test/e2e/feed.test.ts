@@ -4,16 +4,18 @@ import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { connect } from 'node:tls'
 import t, { type Test } from 'tap'
+import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { makeKey, makeKeyDirectory } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 import { databaseSetup, requirePostgres } from '../support/postgres.ts'
-import { runProgram, serve } from '../support/program.ts'
+import { serve } from '../support/program.ts'
 import { metricAt } from '../support/prometheus.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startRelay } from '../support/relay.ts'
+import { runCommand } from '../support/run-command.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { mintToken } from '../support/tokens.ts'
@@ -64,90 +66,107 @@ t.test('what is disabled in the file of a hub is refused by its follower', async
   t.equal(await client.check(token), 'ok')
   t.equal(await client.login(login), '503 ServiceNotReady')
   const credentialFlags = ['--file', file, '--account', login.accountId, '--access-key', login.accessKey]
-  await runProgram(t, ['credentials', 'disable', ...credentialFlags])
+  await runCommand(credentialsCommand, ['disable', ...credentialFlags])
   for (let times = 0; times < 4; times++) {
     await becomes(client, token, 'InvalidToken') // by either worker
   }
   t.equal(await client.check(kept), 'ok')
-  await runProgram(t, ['credentials', 'enable', ...credentialFlags])
+  await runCommand(credentialsCommand, ['enable', ...credentialFlags])
   await becomes(client, token, 'ok')
 })
 
-/** Two hubs on one database, and a follower that reaches them through a relay. `caFile`: with TLS. */
-async function fleet(t: Test, hubFlags: Readonly<Record<string, string>> = {}, caFile?: string) {
+/** A hub on a database, where others can be started, too. */
+async function firstHub(t: Test, hubFlags: Readonly<Record<string, string>> = {}) {
   const tokenFile = await writeToken(t)
   const { database, flags } = await databaseSetup(t, server.createDatabase, NAMES, SECRET)
   const startHub = () =>
     serve(t, { ...flags, 'feed-enabled': 'true', 'feed-token-file': tokenFile, ...hubFlags })
-  const hubs = { first: await startHub(), second: await startHub() }
-  const relay = await startRelay(t, hubs.first.adminPort)
-  const follower = await serve(t, {
-    ...followerFlags(relay.port, tokenFile, caFile === undefined ? 'http' : 'https'),
-    ...(caFile !== undefined && { 'credentials-feed-ca-file': caFile, 'keys-ca-file': caFile }),
-    'upstream-url': flags['upstream-url'],
-  })
-  const client = sidecarClient(follower)
-  const logIn = (at: number, hub = hubs.first) =>
+  const hub = await startHub()
+  const logIn = (at: number) =>
     sidecarClient(hub).login({ ...(NAMES[at] ?? { accountId: '', accessKey: '' }), secret: SECRET })
   const disable = (at: number, disabled = true) =>
     database.sql(`UPDATE storage_auth.credentials SET disabled = ${disabled} WHERE access_key = 'AK${at}'`)
+  return { database, hub, startHub, logIn, disable, tokenFile, upstreamUrl: flags['upstream-url'] }
+}
+
+/** A hub, and a follower that reaches it through a relay. `caFile`: with TLS. */
+async function fleet(t: Test, hubFlags: Readonly<Record<string, string>> = {}, caFile?: string) {
+  const { tokenFile, upstreamUrl, ...first } = await firstHub(t, hubFlags)
+  const relay = await startRelay(t, first.hub.adminPort)
+  const follower = await serve(t, {
+    ...followerFlags(relay.port, tokenFile, caFile === undefined ? 'http' : 'https'),
+    ...(caFile !== undefined && { 'credentials-feed-ca-file': caFile, 'keys-ca-file': caFile }),
+    'upstream-url': upstreamUrl,
+  })
+  const client = sidecarClient(follower)
   const metric = (name: string) => metricAt(follower.adminPort, `auth_sidecar_${name}`)
-  return { database, hubs, startHub, relay, follower, client, logIn, disable, metric, tokenFile }
+  return { ...first, relay, follower, client, metric }
 }
 
 t.test('a hub that is killed or replaced is not missed', async (t) => {
-  const { hubs, startHub, relay, follower, client, logIn, disable } = await fleet(t)
-  const [first, second, third] = [await logIn(0), await logIn(1), await logIn(2)]
-  t.equal(await client.check(first), 'ok')
-  await disable(0)
-  await becomes(client, first, 'InvalidToken')
-  relay.lead(hubs.second.adminPort)
-  process.kill(hubs.first.pid, 'SIGKILL')
-  await disable(1)
-  await becomes(client, second, 'InvalidToken')
+  const { hub, startHub, relay, follower, client, logIn, disable } = await fleet(t)
+  const second = await startHub()
+  const tokens = [await logIn(0), await logIn(1), await logIn(2)]
+  const [token = ''] = tokens
+  t.equal(await client.check(token), 'ok')
+  const isFollowed = async (at: number) => {
+    await disable(at)
+    await becomes(client, tokens[at] ?? '', 'InvalidToken')
+  }
+  await isFollowed(0)
+  relay.lead(second.adminPort)
+  process.kill(hub.pid, 'SIGKILL')
+  await isFollowed(1)
   const replacement = await startHub()
   relay.lead(replacement.adminPort)
-  process.kill(hubs.second.pid, 'SIGTERM')
-  await disable(2)
-  await becomes(client, third, 'InvalidToken')
+  process.kill(second.pid, 'SIGTERM')
+  await isFollowed(2)
   const states = follower.log().filter(({ msg }) => msg === 'new credentials active')
   t.equal(states.length, 4, 'a state for the start and for each change')
 })
 
-t.test('the last state stays while no hub is reached, and what was missed comes after it', async (t) => {
-  const { hubs, relay, follower, client, logIn, disable, metric } = await fleet(t)
-  const [first, second] = [await logIn(0), await logIn(1)]
-  relay.lead(1)
-  await follower.until(
-    () => follower.log().some(({ msg }) => /cannot be followed/.test(String(msg))),
-    'the loss',
-  )
-  await disable(0)
-  t.equal(await client.check(first), 'ok')
-  t.equal(await metric('reload_failing{subject="credentials"}'), 1)
-  relay.lead(hubs.second.adminPort)
-  await eventually(async () => (await client.check(first)) === 'InvalidToken', 'the change that was missed')
-  t.equal(await client.check(second), 'ok')
-  t.equal(await metric('reload_failing{subject="credentials"}'), 0)
-})
+t.test('a follower goes on while what it follows is away', async (t) => {
+  const { database, hub, relay, follower, client, logIn, disable, metric } = await fleet(t)
 
-t.test('a database that is away, and then an older one, reach followers', async (t) => {
-  const { database, client, logIn, disable, metric } = await fleet(t)
-  const token = await logIn(0)
-  const [backup] = await database.sql<{ number: string; stamp: string }>(
-    'SELECT number, stamp FROM storage_auth.revision',
+  await t.test(
+    'the last state stays while no hub is reached, and what was missed comes after it',
+    async (t) => {
+      const [first, second] = [await logIn(0), await logIn(1)]
+      relay.lead(1)
+      await follower.until(
+        () => follower.log().some(({ msg }) => /cannot be followed/.test(String(msg))),
+        'the loss',
+      )
+      await disable(0)
+      t.equal(await client.check(first), 'ok')
+      t.equal(await metric('reload_failing{subject="credentials"}'), 1)
+      relay.lead(hub.adminPort)
+      await eventually(
+        async () => (await client.check(first)) === 'InvalidToken',
+        'the change that was missed',
+      )
+      t.equal(await client.check(second), 'ok')
+      t.equal(await metric('reload_failing{subject="credentials"}'), 0)
+    },
   )
-  await disable(0)
-  await becomes(client, token, 'InvalidToken')
-  await server.kill()
-  await eventually(async () => (await metric('feed_age_seconds')) >= 1, 'the age of the hub itself')
-  t.equal(await client.check(token), 'InvalidToken')
-  await server.start()
-  await database.sql(`
-    UPDATE storage_auth.credentials SET disabled = false;
-    DELETE FROM storage_auth.history WHERE number > ${backup?.number};
-    UPDATE storage_auth.revision SET number = ${backup?.number}, stamp = '${backup?.stamp}'`)
-  await eventually(async () => (await client.check(token)) === 'ok', 'the state before the change')
+
+  await t.test('a database that is away, and then an older one, reach followers', async (t) => {
+    const token = await logIn(2)
+    const [backup] = await database.sql<{ number: string; stamp: string }>(
+      'SELECT number, stamp FROM storage_auth.revision',
+    )
+    await disable(2)
+    await becomes(client, token, 'InvalidToken')
+    await server.kill()
+    await eventually(async () => (await metric('feed_age_seconds')) >= 1, 'the age of the hub itself')
+    t.equal(await client.check(token), 'InvalidToken')
+    await server.start()
+    await database.sql(`
+      UPDATE storage_auth.credentials SET disabled = false;
+      DELETE FROM storage_auth.history WHERE number > ${backup?.number};
+      UPDATE storage_auth.revision SET number = ${backup?.number}, stamp = '${backup?.stamp}'`)
+    await eventually(async () => (await client.check(token)) === 'ok', 'the state before the change')
+  })
 })
 
 t.test('a follower proves itself by a token of a trusted issuer, which may be replaced', async (t) => {
@@ -161,7 +180,7 @@ t.test('a follower proves itself by a token of a trusted issuer, which may be re
     accounts: {},
   }
   const subject = 'system:serviceaccount:storage:follower'
-  const { hubs, logIn, disable } = await fleet(t, {
+  const { hub, logIn, disable } = await firstHub(t, {
     'trusted-issuers': JSON.stringify([trusted]),
     'feed-subjects': JSON.stringify([subject]),
   })
@@ -171,11 +190,11 @@ t.test('a follower proves itself by a token of a trusted issuer, which may be re
   }
   const projected = await writeToken(t, await serviceAccountToken(3600))
   const follower = await serve(t, {
-    ...followerFlags(hubs.second.adminPort, projected),
+    ...followerFlags(hub.adminPort, projected),
     'upstream-url': 'http://127.0.0.1:9',
   })
   const client = sidecarClient(follower)
-  const followers = () => metricAt(hubs.second.adminPort, 'auth_sidecar_feed_followers')
+  const followers = () => metricAt(hub.adminPort, 'auth_sidecar_feed_followers')
   const [first, second] = [await logIn(0), await logIn(1)]
   t.equal(await client.check(first), 'ok')
   writeFileSync(projected, await serviceAccountToken(3600))
@@ -189,7 +208,7 @@ t.test('a follower proves itself by a token of a trusted issuer, which may be re
     () => follower.log().some(({ problem }) => /status 401/.test(String(problem))),
     'the 401',
   )
-  t.notMatch(follower.stdout() + hubs.second.stdout(), /eyJ/, 'no token is logged')
+  t.notMatch(follower.stdout() + hub.stdout(), /eyJ/, 'no token is logged')
 })
 
 /** Whether the authority has signed the certificate that is presented there. */
@@ -218,7 +237,7 @@ t.test('certificates of hubs, and their CA, are replaced while followers go on',
   present(former)
   trust(former)
   const tlsFlags = { 'admin-tls-cert-file': String(certFile), 'admin-tls-key-file': String(keyFile) }
-  const { hubs, follower, client, logIn, disable, metric } = await fleet(t, tlsFlags, String(caFile))
+  const { hub, follower, client, logIn, disable, metric } = await fleet(t, tlsFlags, String(caFile))
   const [first, second] = [await logIn(0), await logIn(1)]
   const isReloaded = 'reloads_total{subject="certificates",result="ok"}'
   const isFailing = () => follower.log().some(({ msg }) => /cannot be followed/.test(String(msg)))
@@ -228,7 +247,7 @@ t.test('certificates of hubs, and their CA, are replaced while followers go on',
   trust(former, later)
   await eventually(async () => (await metric(isReloaded)) >= 2, 'both authorities')
   present(later)
-  await eventually(() => presents(hubs.first.adminPort, later), 'the certificate of the hub')
+  await eventually(() => presents(hub.adminPort, later), 'the certificate of the hub')
   trust(later)
   await eventually(async () => (await metric(isReloaded)) >= 4, 'the later authority')
   await disable(1)

@@ -65,10 +65,10 @@ t.test('while five networks guess, every right login of a known network is answe
   const guesses = flood(t, sidecar.port)
   await eventually(() => guesses.includes(503), 'a full queue')
   const statuses = []
-  for (let count = 0; count < 10; count++) {
+  for (let count = 0; count < 4; count++) {
     statuses.push(await logIn(`127.0.9.${count + 2}`))
   }
-  t.same(statuses, Array(10).fill(200))
+  t.same(statuses, Array(4).fill(200))
   t.ok(guesses.includes(403), 'some guesses are checked, too')
   // A stranger waits among the guesses of five networks, with one job in each turn.
   t.equal(await logIn('127.0.10.2'), 200, 'and so is the first login of another network')

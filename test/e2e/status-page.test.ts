@@ -157,7 +157,8 @@ t.test('the page in incidents: nothing is too wide, and no words stick together'
   for (const [incident, what] of Object.entries(INCIDENTS)) {
     const status = withoutThisMachine(await statusIn(what))
     t.equal(status.problems[0]?.severity, 'critical', incident)
-    for (const [name, look] of Object.entries(LOOKS)) {
+    for (const name of ['light', 'small'] as const) {
+      const look = LOOKS[name]
       const { page, complaints } = await openPage(
         browser,
         `http://127.0.0.1:${sidecar.adminPort}/`,

@@ -173,12 +173,12 @@ t.test('the flag of an untrusted client counts for nothing, and its trace is lin
   const settings = { 'tracing-trust-incoming': 'false', 'tracing-sample-ratio': '0.1' }
   const { collector, connect, upstream, head } = await tracedSetup(t, { settings })
   const client = await connect()
-  for (let sent = 0; sent < 500; sent++) {
+  for (let sent = 0; sent < 200; sent++) {
     client.send(head('GET /a', SAMPLED))
     t.equal((await client.response()).status, 200)
   }
   const sampled = upstream.requests.filter(({ headers }) => headers['traceparent'] !== undefined)
-  t.ok(sampled.length > 10 && sampled.length < 120, `${sampled.length} of 500 requests are sampled`)
+  t.ok(sampled.length > 2 && sampled.length < 60, `${sampled.length} of 200 requests are sampled`)
   const spans = await collector.received(2 * sampled.length)
   t.strictSame(
     spans.filter(({ traceId }) => traceId === TRACE),
@@ -204,15 +204,15 @@ t.test('one request of a hundred is sampled', async (t) => {
   const clients = await Promise.all(Array.from({ length: 20 }, connect))
   await Promise.all(
     clients.map(async (client) => {
-      for (let sent = 0; sent < 500; sent++) {
+      for (let sent = 0; sent < 150; sent++) {
         client.send(head('GET /a'))
         await client.response()
       }
     }),
   )
-  t.equal(upstream.requests.length, 10_000)
+  t.equal(upstream.requests.length, 3000)
   const sampled = upstream.requests.filter(({ headers }) => headers['traceparent'] !== undefined).length
-  t.ok(sampled > 50 && sampled < 150, `${sampled} of 10,000`)
+  t.ok(sampled > 5 && sampled < 75, `${sampled} of 3,000`)
   await collector.received(2 * sampled)
   await sidecar.stop()
   t.equal(collector.spans.length, 2 * sampled)

@@ -19,8 +19,6 @@ import { OK, type RecordedRequest, recordingUpstream } from '../support/recordin
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
-t.setTimeout(120_000)
-
 const LOGIN_FAILURES = 3
 
 /** The longest time that the cached example keeps a decision. */

@@ -22,8 +22,6 @@ import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { ISSUER, type MintOptions, mintToken } from '../support/tokens.ts'
 
-t.setTimeout(150_000) // compiling Go's standard library for the first time is most of it
-
 /** Names that a careless reader decodes wrongly, cuts, or takes for something else. */
 const NAMES = [
   'acme',

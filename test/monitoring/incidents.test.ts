@@ -2,14 +2,13 @@
  * promtool plays each incident against the shipped rules: its alert fires at the minute that
  * the runbook says, and no earlier.
  */
-import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { tableUnder } from '../support/markdown.ts'
 import { without } from '../support/other-programs.ts'
 import { INCIDENTS, type Incident, ONSET_MINUTES } from './incidents.ts'
-import { RULES } from './rules.ts'
+import { promtool, RULES } from './rules.ts'
 
 const ROWS = tableUnder('docs/alerts.md', '## Incidents')
 
@@ -59,7 +58,7 @@ t.test('each alert fires at the minute that the runbook says', { skip: without('
     writeFileSync(file, JSON.stringify({ ...rules, tests: [test] }))
     return file
   })
-  const { status, stdout, stderr } = spawnSync('promtool', ['test', 'rules', ...files], { encoding: 'utf8' })
-  t.equal(status, 0, stdout + stderr)
+  const { status, output } = promtool(['test', 'rules', ...files])
+  t.equal(status, 0, output)
   t.end()
 })

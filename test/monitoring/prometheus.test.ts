@@ -2,7 +2,7 @@
  * A real Prometheus scrapes a sidecar: each query of the dashboard has data, each rule is evaluated.
  * promtool runs over the rules: each alert fires when it must and stays silent when it must not.
  */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -13,7 +13,7 @@ import { tableUnder } from '../support/markdown.ts'
 import { watchProcess, without } from '../support/other-programs.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
-import { ALERTS, monitoringFile, RULES } from './rules.ts'
+import { ALERTS, monitoringFile, promtool, RULES } from './rules.ts'
 
 interface Panel {
   readonly id: number
@@ -630,14 +630,6 @@ const CASES: readonly (readonly [string, ...Case])[] = [
 ]
 
 const severityOf = (name: string) => ALERTS.find(({ alert }) => alert === name)?.labels?.['severity']
-
-function promtool(args: readonly string[]) {
-  const { status, stdout, stderr } = spawnSync('promtool', args, {
-    encoding: 'utf8',
-    env: { ...process.env, GOGC: '800' }, // a quarter less CPU time
-  })
-  return { status, output: stdout + stderr }
-}
 
 const skip = without('promtool')
 

@@ -1,4 +1,5 @@
-/** Reads the alerting rules of k8s/components/monitoring. */
+/** Reads the alerting rules of k8s/components/monitoring, and runs promtool over them. */
+import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { parse } from 'yaml'
 
@@ -21,3 +22,11 @@ export function monitoringFile(name: string): string {
 
 export const RULES: RuleFile = parse(monitoringFile('prometheus-rule.yaml')).spec
 export const ALERTS = RULES.groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
+
+export function promtool(args: readonly string[]) {
+  const { status, stdout, stderr } = spawnSync('promtool', args, {
+    encoding: 'utf8',
+    env: { ...process.env, GOGC: '800' }, // a quarter less CPU time
+  })
+  return { status, output: stdout + stderr }
+}

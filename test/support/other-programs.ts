@@ -67,5 +67,5 @@ export function buildGo(cwd: string, output: string, packages: string) {
   const cache = join(tmpdir(), 'storage-auth-sidecar-go-cache')
   const offline = { GOPROXY: 'off', GOTOOLCHAIN: 'local', GOFLAGS: '-buildvcs=false', CGO_ENABLED: '0' }
   const env = { ...process.env, ...offline, GOCACHE: cache }
-  return spawnSync('go', ['build', '-o', output, packages], { cwd, env, encoding: 'utf8', timeout: 90_000 })
+  return spawnSync('go', ['build', '-o', output, packages], { cwd, env, encoding: 'utf8', timeout: 600_000 })
 }

@@ -272,7 +272,7 @@ t.test(
       )
     fc.assert(
       fc.property(named, (name) => !passes(name)),
-      { numRuns: 2000 },
+      { numRuns: 1000 },
     )
     const refused = [
       'Source',
@@ -434,14 +434,14 @@ t.test('judgements and parsing agree with the model', async () => {
       const judged = judge(items.join(' '), METHOD_OF[action] ?? '', path)
       return judged === modelAllows(items, action, path)
     }),
-    { numRuns: 20_000 },
+    { numRuns: 4000 },
   )
   fc.assert(
     fc.property(path, (path) => {
       const isAscii = /^[!-~]*$/.test(path)
       return parseScope(`storage.read:${path}`).ok === (isAscii && readingsOf(path) !== undefined)
     }),
-    { numRuns: 5000 },
+    { numRuns: 1000 },
   )
 })
 
@@ -457,7 +457,7 @@ t.test('an intersection allows what both allow, and covers no more', async () =>
       const isCovered = both !== undefined && coversScope(scope(a.join(' ')), both)
       return isCovered && (isExact ? allowed === allowedByBoth : !allowed || allowedByBoth)
     }),
-    { numRuns: 10_000 },
+    { numRuns: 3000 },
   )
 })
 

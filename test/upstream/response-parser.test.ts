@@ -408,7 +408,7 @@ t.test(
     t.match(reading, { head: { status: 200 }, body: 'ok' })
     const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
     t.equal(complete(`${some(32)}${OK}Content-Length: 0\r\n\r\n`).informational.length, 32)
-    t.equal(complete(`${some(1000)}${OK}Content-Length: 0\r\n\r\n`).informational.length, 32)
+    t.equal(read(`${some(1000)}${OK}Content-Length: 0\r\n\r\n`).informational.length, 32)
     const upgrade = 'HTTP/1.1 101 \r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n'
     const switched = `${upgrade}\r\nbytes`
     for (const bytes of [`HTTP/1.1 100 \r\n\r\n${switched}`, `${upgrade}Content-Length: 0\r\n\r\nbytes`]) {
@@ -534,5 +534,5 @@ t.test('every valid response is parsed correctly in any packet split', async () 
       JSON.stringify(reading.trailers) === JSON.stringify(sample.trailers)
     )
   })
-  fc.assert(property, { numRuns: 3000 })
+  fc.assert(property, { numRuns: 1500 })
 })

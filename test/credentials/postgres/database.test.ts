@@ -294,8 +294,10 @@ t.test('a token that is ended twice is one row, and no account fills the table',
     { jti: 'one', issuer: 'us', ended_by: 'acme' },
     { jti: 'one', issuer: 'https://other', ended_by: 'acme' },
   ])
-  await sql(`INSERT INTO storage_auth.revocations (jti, issuer, ended_by, expires_at)
-    SELECT n, 'us', 'acme', now() + interval '1 hour' FROM generate_series(1, 9997) AS n`)
+  // Without triggers, each of which would count all rows before it.
+  await sql(`BEGIN; SET LOCAL session_replication_role = replica;
+    INSERT INTO storage_auth.revocations (jti, issuer, ended_by, expires_at)
+    SELECT n, 'us', 'acme', now() + interval '1 hour' FROM generate_series(1, 9997) AS n; COMMIT`)
   const three = await Promise.all([end('a last one'), end('another'), end('one more')])
   t.same(three.toSorted(), ['ended', 'full', 'full'], 'one of them, on any connection, is the last')
   t.equal(await end('of another', 'other'), 'ended')
