@@ -72,7 +72,7 @@ t.test('a secret from stdin is read byte for byte, without one final newline', a
     const args = ['--file', file, '--account', 'acme', '--access-key', name.accessKey, '--secret-stdin']
     t.same(await json(['add', ...args], stdin), { ...name, secret })
     // scrypt takes 0.2 s: the rest shows in what is printed.
-    if (/[\n\ufeff]/.test(secret)) {
+    if (/[\r\ufeff]/.test(secret)) {
       t.equal(await verdict(file, { ...name, secret }), 'accepted')
     }
   }

@@ -160,15 +160,14 @@ t.test('DELETE is a method of the endpoint only where logout is on', async (t) =
 
 t.test('an account may log out 60 times a minute', async (t) => {
   const { key, flags } = await prepare(t, 'HS256')
-  const sidecar = await startSidecar(t, { settings: flags })
+  const now = Date.now() + 60_000 // of the sidecar, whose clock stands still: after all tokens are issued
+  const sidecar = await startSidecar(t, { settings: flags, now: () => now })
   const tokens = await Promise.all(Array.from({ length: 62 }, () => mint(key)))
   const statuses = await Promise.all(tokens.map(async (token) => (await logOut(sidecar, token)).status))
   t.equal(statuses.filter((status) => status === 204).length, 60)
   t.ok(statuses.includes(503))
   const late = await logOut(sidecar, await mint(key))
-  t.match(late, { status: 503, body: /"ServiceNotReady"/ })
-  const seconds = Number(late.headers['retry-after'])
-  t.ok(seconds > 30 && seconds <= 60, `${seconds}`)
+  t.match(late, { status: 503, headers: { 'retry-after': '60' }, body: /"ServiceNotReady"/ })
   t.equal((await logOut(sidecar, await mint(key, 'a1'))).status, 204)
 })
 

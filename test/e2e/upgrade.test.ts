@@ -264,13 +264,13 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
   await upstream.until(() => finished.far?.readableEnded === true, 'the end to be passed on')
   t.equal(await finished.client.closed(), 'end')
 
-  const expiring = await open(await sidecar.mint({ lifetimeSeconds: 2 }))
+  const expiring = await open(await sidecar.mint({ lifetimeSeconds: 10 }))
   await expiring.client.closed()
 
   const slots = () => sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')
   await eventually(async () => (await slots()) === 0, 'their slots to be free')
   const seconds = await sidecar.metric('auth_sidecar_request_duration_seconds_sum{route="proxy"}')
-  t.ok(seconds < 1.5, 'a tunnel is no part of the response')
+  t.ok(seconds < 9, 'a tunnel is no part of the response')
 
   const last = await open()
   await sidecar.stop()

@@ -362,7 +362,7 @@ t.test('a full pool', async (t) => {
       hold.push(socket)
     })
     await fill(['/holds'])
-    const expiring = head('GET /').replace(sidecar.token, await sidecar.mint({ lifetimeSeconds: 3 }))
+    const expiring = head('GET /').replace(sidecar.token, await sidecar.mint({ lifetimeSeconds: 10 }))
     const [denied, expired] = await Promise.all([head('DELETE /'), expiring, head('GET /')].map(send))
     await eventually(async () => (await queued()) === 3, 'all to wait')
     const { credentials } = fileEditors(sidecar.credentialsFile)

@@ -13,7 +13,7 @@ import { tableUnder } from '../support/markdown.ts'
 import { watchProcess, without } from '../support/other-programs.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
-import { ALERTS, monitoringFile, promtool, RULES } from './rules.ts'
+import { ALERTS, monitoringFile, promtool, RULES, rulesFor } from './rules.ts'
 
 interface Panel {
   readonly id: number
@@ -652,12 +652,12 @@ t.test('each alert fires under its condition and only then', { skip }, async (t)
   const files = ALERTS.flatMap(({ alert = '', expr }) => {
     const all = CASES.filter(([name]) => `AuthSidecar${name}` === alert)
     t.ok(all.some((one) => one.length > 4) && all.some((one) => one.length === 4), `${alert} has both cases`)
-    // Alone, unless it looks at others: promtool evaluates each rule at each sample.
-    // It compares annotations too.
+    // Alone, unless it looks at others. promtool compares annotations too.
+    const needed = rulesFor(alert)
     const groups = RULES.groups.map(({ name, rules }) => ({
       name,
       rules: rules
-        .filter((rule) => rule.record || rule.alert === alert || expr.includes('ALERTS{'))
+        .filter((rule) => needed.has(rule) || expr.includes('ALERTS{'))
         .map(({ annotations: _, ...rule }) => rule),
     }))
     writeFileSync(join(directory, `${alert}.json`), JSON.stringify({ groups }))

@@ -23,6 +23,20 @@ export function monitoringFile(name: string): string {
 export const RULES: RuleFile = parse(monitoringFile('prometheus-rule.yaml')).spec
 export const ALERTS = RULES.groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
 
+/** An alert's rules and the recording rules that they read: promtool evaluates each rule at each sample. */
+export function rulesFor(alert: string): ReadonlySet<Rule> {
+  const all = RULES.groups.flatMap(({ rules }) => rules)
+  const needed = new Set<Rule>()
+  const addAll = (rules: readonly Rule[]) => {
+    for (const rule of rules.filter((rule) => !needed.has(rule))) {
+      needed.add(rule)
+      addAll(all.filter(({ record }) => record !== undefined && rule.expr.includes(record)))
+    }
+  }
+  addAll(all.filter((rule) => rule.alert === alert))
+  return needed
+}
+
 export function promtool(args: readonly string[]) {
   const { status, stdout, stderr } = spawnSync('promtool', args, {
     encoding: 'utf8',
