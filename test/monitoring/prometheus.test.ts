@@ -52,7 +52,7 @@ const panelQueries = () =>
       .filter(({ expr }) => !CONDITIONAL.test(expr))
       .map(({ expr }) => ({
         title,
-        expression: expr.replaceAll('$__rate_interval', '10s').replace(/=~"\$\w+"/g, '=~".*"'),
+        expression: expr.replaceAll('$__rate_interval', '1m').replace(/=~"\$\w+"/g, '=~".*"'),
       })),
   )
 
@@ -133,7 +133,10 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
   }, 'four scrapes under traffic')
 
   for (const { title, expression } of panelQueries()) {
-    await eventually(() => hasSeries(expression), `${title}: ${expression}`)
+    await eventually(async () => {
+      await traffic() // its rate must not have gone meanwhile
+      return hasSeries(expression)
+    }, `${title}: ${expression}`)
   }
   for (const { alert, record, expr } of RULES.groups.flatMap(({ rules }) => rules)) {
     t.ok(await query(expr), alert ?? record ?? '')
