@@ -7,15 +7,31 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import pLimit from 'p-limit'
 
-/** Eight small responses take about half a millisecond. */
-const RESPONSES_PER_TURN = 8
+/** With the requests that follow them, four responses take about half a millisecond. */
+const RESPONSES_PER_TURN = 4
 
 /** Calls functions in their order, a few in each turn of the event loop. */
 export class ResponseTurns {
+  readonly #spreadMs: number
   readonly #waiting: (() => void)[] = []
   #isScheduled = false
+  /** Of those that were added since none waited. */
+  #added = 0
+  #called = 0
+  #firstAddedMs = 0
+
+  /** @param spreadMs - the calls are spread over this time, as far as the number for a turn allows it */
+  constructor(spreadMs = 0) {
+    this.#spreadMs = spreadMs
+  }
 
   add(call: () => void): void {
+    if (this.#waiting.length === 0) {
+      this.#added = 0
+      this.#called = 0
+      this.#firstAddedMs = performance.now()
+    }
+    this.#added++
     this.#waiting.push(call)
     this.#schedule()
   }
@@ -23,13 +39,26 @@ export class ResponseTurns {
   #schedule(): void {
     if (!this.#isScheduled) {
       this.#isScheduled = true
-      setImmediate(() => this.#run())
+      if (this.#due() > 0) {
+        setImmediate(() => this.#run())
+      } else {
+        setTimeout(() => this.#run(), 1)
+      }
     }
+  }
+
+  /** How many should have been called by now, and were not. */
+  #due(): number {
+    const passedMs = performance.now() - this.#firstAddedMs
+    const isOver = passedMs >= this.#spreadMs
+    return isOver ? this.#waiting.length : Math.ceil((this.#added * passedMs) / this.#spreadMs) - this.#called
   }
 
   #run(): void {
     this.#isScheduled = false
-    for (const call of this.#waiting.splice(0, RESPONSES_PER_TURN)) {
+    const due = this.#waiting.splice(0, Math.min(this.#due(), RESPONSES_PER_TURN))
+    this.#called += due.length
+    for (const call of due) {
       call()
     }
     if (this.#waiting.length > 0) {

@@ -84,6 +84,8 @@ interface Waiting {
   readonly timer: NodeJS.Timeout
 }
 
+/** After a change, followers come back at once. So many milliseconds leave turns to other requests. */
+const SPREAD_MS = 300
 /** How often a connection is closed with its response, so that followers spread over the hubs again. */
 const CLOSED_SHARE = 1 / 256
 /** How long the end waits for the last responses. */
@@ -102,7 +104,8 @@ export class Feed implements AdminRoom {
   readonly #proofs: Proofs
   readonly #history = new History()
   readonly #documents: Documents
-  readonly #turns = new ResponseTurns()
+  readonly #arrivals = new ResponseTurns()
+  readonly #wakes = new ResponseTurns(SPREAD_MS)
   readonly #writer = new BodyWriter()
   readonly #followers = new Set<ServerResponse>()
   readonly #waiting = new Set<Waiting>()
@@ -122,9 +125,9 @@ export class Feed implements AdminRoom {
     this.#documents = new Documents(options.now)
     this.#state = options.store.current()
     options.store.subscribe((state) => this.#onState(state))
-    // After a change, all followers come back at once.
+    // After a restart of a hub, all followers come back at once.
     const handle: AdminRoute['handle'] = (req, res, mayWait) => {
-      this.#turns.add(() => {
+      this.#arrivals.add(() => {
         this.#serve(req, res, mayWait).catch((error: unknown) => this.#onError(res, error))
       })
     }
@@ -149,7 +152,8 @@ export class Feed implements AdminRoom {
     }
     mayWait()
     this.#followers.add(res)
-    res.once('close', () => this.#onClose(res))
+    // Not `once`, whose wrapper would take memory for each follower that waits.
+    res.on('close', () => this.#onClose(res))
     if (!this.#isKnown(read.value)) {
       // Another hub may have been faster.
       await this.#options.store.refresh()
@@ -186,7 +190,7 @@ export class Feed implements AdminRoom {
     }, request.waitSeconds * 1000)
     const waiting: Waiting = { res, request, token, timer }
     this.#waiting.add(waiting)
-    res.once('close', () => {
+    res.on('close', () => {
       clearTimeout(timer)
       this.#waiting.delete(waiting)
     })
@@ -203,7 +207,7 @@ export class Feed implements AdminRoom {
       this.#history.add(former.version, changesBetween(former, state))
     }
     for (const waiting of this.#waiting) {
-      this.#turns.add(() => this.#wake(waiting))
+      this.#wakes.add(() => this.#wake(waiting))
     }
   }
 
@@ -345,7 +349,7 @@ export class Feed implements AdminRoom {
     this.#isStopping = true
     this.#sharedToken?.token.stop()
     for (const waiting of this.#waiting) {
-      this.#turns.add(() => this.#wake(waiting))
+      this.#wakes.add(() => this.#wake(waiting))
     }
     const deadline = performance.now() + STOP_MS
     while (this.#followers.size > 0 && performance.now() < deadline) {

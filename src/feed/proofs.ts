@@ -25,6 +25,8 @@ export interface ProofOptions {
 
 export class Proofs {
   readonly #sharedToken: (() => string) | undefined
+  /** Kept, because each follower is checked twice for each change. */
+  #digested = { token: '', digest: digest('') }
   readonly #tokens: TokenCache | undefined
 
   constructor(options: ProofOptions) {
@@ -34,22 +36,39 @@ export class Proofs {
 
   /** Returns a promise only if a token must be verified. */
   isProven(token: string): boolean | Promise<boolean> {
-    if (this.#sharedToken !== undefined && isEqual(token, this.#sharedToken())) {
+    if (this.#isShared(token)) {
       return true
     }
     const verdict = this.#tokens?.check(token)
     return verdict instanceof Promise ? verdict.then(({ ok }) => ok) : verdict?.ok === true
   }
+
+  /** Takes the same time for all tokens of a length. */
+  #isShared(token: string): boolean {
+    const shared = this.#sharedToken?.()
+    if (shared === undefined) {
+      return false
+    }
+    if (shared !== this.#digested.token) {
+      this.#digested = { token: shared, digest: digest(shared) }
+    }
+    return timingSafeEqual(digest(token), this.#digested.digest)
+  }
 }
 
-/** Returns undefined for a request without exactly one bearer token. */
-export function presentedToken({ headersDistinct }: IncomingMessage): string | undefined {
-  const [authorization, ...more] = headersDistinct['authorization'] ?? []
-  return more.length > 0 ? undefined : bearerToken(authorization)
+/**
+ * Returns undefined for a request without exactly one bearer token.
+ * Not by `headersDistinct`, which would stay in memory for as long as a follower waits.
+ */
+export function presentedToken({ headers, rawHeaders }: IncomingMessage): string | undefined {
+  let fields = 0
+  for (const [at, text] of rawHeaders.entries()) {
+    const isName = at % 2 === 0
+    fields += Number(isName && text.toLowerCase() === 'authorization')
+  }
+  return fields === 1 ? bearerToken(headers.authorization) : undefined
 }
 
-/** Takes the same time for all tokens of a length. */
-const isEqual = (token: string, expected: string) => timingSafeEqual(digest(token), digest(expected))
 const digest = (text: string) => hash('sha256', text, 'buffer')
 
 /**

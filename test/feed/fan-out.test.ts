@@ -89,3 +89,21 @@ t.test('a few calls are made in each turn of the event loop, in their order', as
   t.ok(counts.length >= 3, 'not all at once')
   t.same(calls, [...Array(20).keys()])
 })
+
+t.test('calls are spread over the time that is given, and made in their order', async (t) => {
+  const turns = new ResponseTurns(200)
+  const calls: number[] = []
+  const beganMs = performance.now()
+  const lastCall = new Promise<number>((resolve) => {
+    for (let at = 0; at < 20; at++) {
+      turns.add(() => {
+        calls.push(at)
+        if (at === 19) {
+          resolve(performance.now() - beganMs)
+        }
+      })
+    }
+  })
+  t.ok((await lastCall) >= 150)
+  t.same(calls, [...Array(20).keys()])
+})
