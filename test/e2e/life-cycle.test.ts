@@ -34,7 +34,7 @@ async function begin(client: RawClient, get: string, upstream: { reply(reply: st
 }
 
 t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains without aborts', async (t) => {
-  const { upstream, sidecar, get, ready } = await setup(t, { 'shutdown-lame-duck-seconds': '1' })
+  const { upstream, sidecar, get, ready } = await setup(t, { 'shutdown-lame-duck-seconds': '4' })
   t.equal((await ready()).status, 200)
   const idle = await rawClient(t, sidecar.port)
   idle.send(get)

@@ -364,7 +364,8 @@ t.test('the example runs: log in with the printed credential, and reach the cont
   const container = podsOf(oneService)[0]?.spec.initContainers?.[0]
   const [, , config = ''] = container?.args ?? []
   t.ok(existsSync(local(config)), config)
-  const program = await serve(t, { config: local(config), 'shutdown-lame-duck-seconds': '1' })
+  // Long enough for a busy machine to see it.
+  const program = await serve(t, { config: local(config), 'shutdown-lame-duck-seconds': '4' })
   const { port } = program
   const at = `http://127.0.0.1:${port}`
   t.equal((await fetch(`${at}/a`)).status, 400)
