@@ -60,7 +60,10 @@ export const must = (requirement: string): { error: (issue: { readonly input?: u
 })
 
 export const integer = (min: number, max: number, requirement = `must be an integer from ${min} to ${max}`) =>
-  z.int(must(requirement)).min(min, must(requirement)).max(max, must(requirement))
+  z
+    .int({ ...must(requirement), abort: true }) // else a number that is far too large has two problems
+    .min(min, must(requirement))
+    .max(max, must(requirement))
 
 export const boolean = z.boolean(must('must be true or false'))
 

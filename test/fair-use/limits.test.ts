@@ -46,6 +46,7 @@ t.test('a bad file is refused with line and column, and every problem of it', as
     t.match(await problemsOf(t, text), problems, String(text).slice(0, 50))
   }
   t.equal((await problemsOf(t, 'default: { requestsPerSecond: 0.00001158 }')).length, 0, 'one a day')
+  t.equal((await problemsOf(t, 'default: { burst: 1e20 }')).length, 1, 'told once')
 })
 
 t.test('limits are those of the account, then those of all; 0 and an empty map are no limit', async (t) => {
