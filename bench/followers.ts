@@ -151,11 +151,7 @@ interface Hub {
 /** @param turnsFile - where the hub writes what turns of its event loop take (`turns.mjs`) */
 async function startHub(settings: Readonly<Record<string, string>>, turnsFile?: string): Promise<Hub> {
   const measured = {
-    nodeArgs: [
-      '--import',
-      new URL('./turns.mjs', import.meta.url).href,
-      ...(process.env['DIAG'] ?? '').split(' ').filter(Boolean),
-    ],
+    nodeArgs: ['--import', new URL('./turns.mjs', import.meta.url).href],
     env: { BENCH_TURNS_FILE: turnsFile },
   }
   const options = turnsFile === undefined ? {} : measured
@@ -403,7 +399,9 @@ async function beside(): Promise<void> {
     const report: { readonly p99: number; readonly failed: number; readonly refused: number } =
       JSON.parse(stdout)
     const failed = report.failed + report.refused
-    const [p99, longest, wait] = [turns.p99.toFixed(2), turns.longest.toFixed(1), turns.wait.toFixed(1)]
+    const p99 = turns.p99.toFixed(2)
+    const longest = turns.longest.toFixed(1)
+    const wait = turns.wait.toFixed(1)
     const ofTurns = `turns of CPU: p99 ${p99} ms, longest ${longest} ms, p99 of the wait for one ${wait} ms`
     return `${report.p99.toFixed(2)} ms (${failed} failed); ${ofTurns}`
   }

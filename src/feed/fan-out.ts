@@ -17,7 +17,6 @@ export class ResponseTurns {
   #isScheduled = false
   /** Of those that were added since none waited. */
   #added = 0
-  #called = 0
   #firstAddedMs = 0
 
   /** @param spreadMs - the calls are spread over this time, as far as the number for a turn allows it */
@@ -28,7 +27,6 @@ export class ResponseTurns {
   add(call: () => void): void {
     if (this.#waiting.length === 0) {
       this.#added = 0
-      this.#called = 0
       this.#firstAddedMs = performance.now()
     }
     this.#added++
@@ -50,15 +48,17 @@ export class ResponseTurns {
   /** How many should have been called by now, and were not. */
   #due(): number {
     const passedMs = performance.now() - this.#firstAddedMs
-    const isOver = passedMs >= this.#spreadMs
-    return isOver ? this.#waiting.length : Math.ceil((this.#added * passedMs) / this.#spreadMs) - this.#called
+    if (passedMs >= this.#spreadMs) {
+      return this.#waiting.length
+    }
+    const called = this.#added - this.#waiting.length
+    return Math.ceil((this.#added * passedMs) / this.#spreadMs) - called
   }
 
   #run(): void {
     this.#isScheduled = false
-    const due = this.#waiting.splice(0, Math.min(this.#due(), RESPONSES_PER_TURN))
-    this.#called += due.length
-    for (const call of due) {
+    const count = Math.min(this.#due(), RESPONSES_PER_TURN)
+    for (const call of this.#waiting.splice(0, count)) {
       call()
     }
     if (this.#waiting.length > 0) {

@@ -1,6 +1,6 @@
 /**
- * The API server of Kubernetes: tokens of its service accounts as proof of followers, and the manifests as it
- * accepts them. Skipped where `etcd` or `kube-apiserver` is missing.
+ * The API server of Kubernetes: tokens of its service accounts as proof of followers.
+ * Skipped where `etcd` or `kube-apiserver` is missing.
  */
 import { readdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'

@@ -58,10 +58,10 @@ export async function startCluster(t: Pick<Test, 'teardown'>) {
   })
   const url = `https://127.0.0.1:${port}`
 
-  /** One request, by default of the administrator. */
-  function ask(method: string, path: string, body?: object, token = ADMIN) {
+  /** One request of the administrator. */
+  function ask(method: string, path: string, body?: object) {
     return new Promise<{ status: number | undefined; body: Record<string, unknown> }>((resolve, reject) => {
-      const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
+      const headers = { authorization: `Bearer ${ADMIN}`, 'content-type': 'application/json' }
       const asked = request(url + path, { method, headers, ca: ca.cert, agent: false }, async (response) => {
         const text = Buffer.concat(await response.toArray()).toString()
         const isJson = response.headers['content-type']?.includes('json')
@@ -100,11 +100,8 @@ export async function startCluster(t: Pick<Test, 'teardown'>) {
     url,
     issuer: 'https://kubernetes.default.svc.cluster.local',
     admin: ADMIN,
-    ca: ca.cert,
     caFile: file('ca.crt', ca.cert),
-    ask,
-    createNamespace: (name: string, labels = {}) =>
-      create('/api/v1/namespaces', { metadata: { name, labels } }),
+    createNamespace: (name: string) => create('/api/v1/namespaces', { metadata: { name } }),
     createServiceAccount: (namespace: string, name: string) =>
       create(`/api/v1/namespaces/${namespace}/serviceaccounts`, { metadata: { name } }),
     /** A token as the kubelet requests it for a projected volume. Without an audience: for the API server. */

@@ -13,7 +13,7 @@ const WHOLE_AGAIN_MS = 60_000
  *   failed   there was no response, or it cannot be used
  *   hasty    no newer version, and the hub did not wait as requested
  *   whole    a whole state that the hub had at once
- *   changes  changes that the hub had at once.
+ *   changes  changes that the hub had at once
  *   steady   anything good after a wait
  */
 export type Outcome = 'failed' | 'hasty' | 'whole' | 'changes' | 'steady'

@@ -10,7 +10,6 @@ import { type FeedBody, parseFeedInParts } from './parser.ts'
 const MAX_INLINE_BYTES = 65_536
 const MAX_INLINE_COMPRESSED_BYTES = 4096
 const MAX_SECONDS = 60
-/** 600,000 credentials need 300 MB. */
 const MAX_HEAP_MB = 1024
 const UNPARSED = `cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`
 
@@ -25,16 +24,17 @@ export async function parseFeed(body: FeedBody, signal?: AbortSignal): Promise<R
   const maxInlineBytes = body.isCompressed ? MAX_INLINE_COMPRESSED_BYTES : MAX_INLINE_BYTES
   const isSmall = body.bytes.length <= maxInlineBytes
   try {
-    return await joined(
-      isSmall ? inTurns(parseFeedInParts(body)) : threads.parse<'feed'>({ kind: 'feed', ...body }, signal),
-    )
+    const job = { kind: 'feed', ...body } as const
+    const batches = isSmall ? inTurns(parseFeedInParts(body)) : threads.parse(job, signal)
+    return await joined(batches)
   } catch {
     return failed(UNPARSED)
   }
 }
 
 async function joined(batches: AsyncIterable<Loaded<readonly FeedUpdate[]>>): Promise<Result<FeedUpdate>> {
-  let [version, from]: [string, string | null] = ['', null]
+  let version = ''
+  let from: string | null = null
   const credentials = { set: [] as FollowedCredential[], removed: [] as CredentialName[] }
   const revocations = { set: [] as Revocation[], removed: [] as Revocation[] }
   for await (const batch of batches) {
