@@ -53,9 +53,6 @@ export interface DetachedSocket {
 /** Until a component takes over, the request waits for the sidecar itself: an idle client does not matter. */
 const NO_OWNER: RequestOwner = {}
 
-/** A transfer that has moved less does not wait for large ones. */
-const SMALL_TRANSFER_BYTES = 32 * 1024
-
 const NO_WATCHERS: readonly RequestWatcher[] = []
 
 /** What logs, metrics and the connection need to know of a request. Only the methods write it. */
@@ -172,7 +169,7 @@ class Context {
       }
     }
     const bytes = direction === 'in' ? this.bytesIn : this.bytesOut
-    return bytes <= SMALL_TRANSFER_BYTES || this.connection.transferTurns.mayRead(reader)
+    return this.connection.transferTurns.mayRead(reader, bytes)
   }
 
   onReadEnd(reader: PacedReader): void {

@@ -3,19 +3,21 @@
  * libuv reads a ready socket up to 32 times in a turn, 64 KiB each. Hundreds of large transfers would thereby
  * keep the process from its other requests for half a second.
  */
-import { afterReads } from '../http/node-http.ts'
+import { onceAfterReads } from '../http/node-http.ts'
 import type { PacedReader } from '../room.ts'
 
 /** Twice what libuv reads from one socket, so that a transfer alone never waits. Takes about 4 ms. */
 const MAX_BYTES = 4 * 1024 * 1024
+/** A transfer that has moved less does not wait for large ones. */
+const SMALL_TRANSFER_BYTES = 32 * 1024
 /** Transfers that read on in a turn, the one that has waited longest first. */
 const MAX_RESUMED = 32
 
 export class TransferTurns {
   #bytes = 0
-  #isEndScheduled = false
   /** The one that has waited longest is first. */
   readonly #waiting = new Set<PacedReader>()
+  readonly #scheduleEnd = onceAfterReads(() => this.#endTurn())
 
   /** Must be called for all bytes that move. */
   onBytes(bytes: number): void {
@@ -23,9 +25,12 @@ export class TransferTurns {
     this.#scheduleEnd()
   }
 
-  /** If false, `reader.readOn` is called in a later turn. */
-  mayRead(reader: PacedReader): boolean {
-    if (this.#bytes < MAX_BYTES) {
+  /**
+   * If false, `reader.readOn` is called in a later turn.
+   * @param movedBytes - of the whole transfer
+   */
+  mayRead(reader: PacedReader, movedBytes: number): boolean {
+    if (movedBytes <= SMALL_TRANSFER_BYTES || this.#bytes < MAX_BYTES) {
       return true
     }
     this.#waiting.add(reader)
@@ -37,15 +42,7 @@ export class TransferTurns {
     this.#waiting.delete(reader)
   }
 
-  #scheduleEnd(): void {
-    if (!this.#isEndScheduled) {
-      this.#isEndScheduled = true
-      afterReads(this.#endTurn)
-    }
-  }
-
-  readonly #endTurn = (): void => {
-    this.#isEndScheduled = false
+  #endTurn(): void {
     this.#bytes = 0
     const due = [...this.#waiting].slice(0, MAX_RESUMED)
     for (const reader of due) {

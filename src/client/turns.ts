@@ -4,7 +4,7 @@
  * libuv reads them again and again, up to 48 times, before the turn ends. Clients that send again
  * at once would thereby keep the process from its upstreams, its timers and its other clients for seconds.
  */
-import { afterReads } from '../http/node-http.ts'
+import { onceAfterReads } from '../http/node-http.ts'
 
 /**
  * Requests that begin in one turn, and reads that discard input.
@@ -31,8 +31,8 @@ export type Priority = 'normal' | 'low'
 export class Turns {
   #begun = 0
   #hasAccepted = false
-  #isEndScheduled = false
   readonly #waiting: Readonly<Record<Priority, (() => void)[]>> = { normal: [], low: [] }
+  readonly #scheduleEnd = onceAfterReads(() => this.#endTurn())
 
   /** Whether a client should not be read before its turn: so many wait already. */
   get isCrowded(): boolean {
@@ -69,15 +69,7 @@ export class Turns {
     return this.#waiting.normal.length + this.#waiting.low.length
   }
 
-  #scheduleEnd(): void {
-    if (!this.#isEndScheduled) {
-      this.#isEndScheduled = true
-      afterReads(this.#endTurn)
-    }
-  }
-
-  readonly #endTurn = (): void => {
-    this.#isEndScheduled = false
+  #endTurn(): void {
     const limits = this.#hasAccepted ? WHILE_CLIENTS_CONNECT : WHILE_OTHERS_WAIT
     this.#hasAccepted = false
     const { normal, low } = this.#waiting

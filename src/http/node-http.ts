@@ -39,6 +39,21 @@ function callEach(due: (() => void)[]): void {
   }
 }
 
+/** Returns a function that calls back after the reads of a turn: once, however often it is called. */
+export function onceAfterReads(callback: () => void): () => void {
+  let isScheduled = false
+  const call = () => {
+    isScheduled = false
+    callback()
+  }
+  return () => {
+    if (!isScheduled) {
+      isScheduled = true
+      afterReads(call)
+    }
+  }
+}
+
 /** Calls back after Node has read all sockets once more. */
 export const afterNextReads = (callback: () => void) => afterReads(() => afterReads(callback))
 

@@ -9,14 +9,15 @@ t.test('once 4 MiB have moved in a turn, readers wait for the next one', async (
   const resumed: string[] = []
   const reader = (name: string) => ({ readOn: () => resumed.push(name) })
   turns.onBytes(3 * MIB)
-  t.ok(turns.mayRead(reader('early')))
+  t.ok(turns.mayRead(reader('early'), MIB))
   turns.onBytes(MIB)
-  t.notOk(turns.mayRead(reader('first')))
-  t.notOk(turns.mayRead(reader('second')))
+  t.notOk(turns.mayRead(reader('first'), MIB))
+  t.notOk(turns.mayRead(reader('second'), MIB))
+  t.ok(turns.mayRead(reader('small'), 32 * 1024), 'a small transfer does not wait')
   t.same(resumed, [])
   await nextTurn()
   t.same(resumed, ['first', 'second'])
-  t.ok(turns.mayRead(reader('third')), 'a new turn')
+  t.ok(turns.mayRead(reader('third'), MIB), 'a new turn')
 })
 
 t.test('32 readers read on in each turn, the one that has waited longest first', async (t) => {
@@ -25,7 +26,7 @@ t.test('32 readers read on in each turn, the one that has waited longest first',
   const readers = Array.from({ length: 80 }, (_, at) => ({ readOn: () => resumed.push(at) }))
   turns.onBytes(4 * MIB)
   for (const reader of readers) {
-    turns.mayRead(reader)
+    turns.mayRead(reader, MIB)
   }
   for (const reader of readers.slice(0, 8)) {
     turns.onReadEnd(reader)
