@@ -1,6 +1,6 @@
 /**
- * Calls the room of tracing as the core does, without the rest of a request: `node tracing-calls.ts JSON` with
- * the URLs of a collector (`collector`) and of one that hangs (`hanging`).
+ * Calls the room of tracing as the core does, without the rest of a request: `node tracing-calls.ts JSON`
+ * with the URLs of a collector (`collector`) and of one that hangs (`hanging`).
  * Prints the microseconds of a request, by kind, as JSON: beside a whole request, they are lost in the noise.
  */
 import { Socket } from 'node:net'

@@ -9,6 +9,7 @@ import type { AuthData } from '../auth/auth-data.ts'
 import { failed } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
 import { bearerToken } from '../gate/gate.ts'
+import { HeaderLines } from '../http/headers.ts'
 import { TokenCache } from '../token/cache.ts'
 import { createIssuers } from '../token/issuers.ts'
 import { createVerifier } from '../token/verify.ts'
@@ -60,13 +61,9 @@ export class Proofs {
  * Returns undefined for a request without exactly one bearer token.
  * Not by `headersDistinct`, which would stay in memory for as long as a follower waits.
  */
-export function presentedToken({ headers, rawHeaders }: IncomingMessage): string | undefined {
-  let fields = 0
-  for (const [at, text] of rawHeaders.entries()) {
-    const isName = at % 2 === 0
-    fields += Number(isName && text.toLowerCase() === 'authorization')
-  }
-  return fields === 1 ? bearerToken(headers.authorization) : undefined
+export function presentedToken({ rawHeaders }: IncomingMessage): string | undefined {
+  const [authorization, ...more] = new HeaderLines(rawHeaders).values('authorization')
+  return more.length > 0 ? undefined : bearerToken(authorization)
 }
 
 const digest = (text: string) => hash('sha256', text, 'buffer')

@@ -7,7 +7,7 @@
  * It is `ready` once Node has read its socket again (`afterReads`), and has found no bytes.
  */
 import type { Socket } from 'node:net'
-import { afterReads } from '../http/node-http.ts'
+import { onceAfterReads } from '../http/node-http.ts'
 import type { UpstreamAddress } from './address.ts'
 import type { ReadBuffers } from './buffers.ts'
 import { type ConnectionPool, UpstreamConnection } from './connection.ts'
@@ -45,7 +45,7 @@ export class UpstreamPool implements ConnectionPool {
    * An array, because the former tables of a `Map` keep ended requests in memory.
    */
   readonly #starting: UpstreamRequest[] = []
-  #isDispatchScheduled = false
+  readonly #scheduleDispatch = onceAfterReads(() => this.#dispatch())
   #isClosed = false
   #timer: NodeJS.Timeout | undefined
 
@@ -171,16 +171,7 @@ export class UpstreamPool implements ConnectionPool {
     }
   }
 
-  #scheduleDispatch(): void {
-    if (this.#isDispatchScheduled) {
-      return
-    }
-    this.#isDispatchScheduled = true
-    afterReads(this.#dispatch)
-  }
-
-  readonly #dispatch = (): void => {
-    this.#isDispatchScheduled = false
+  #dispatch(): void {
     this.#sendStarting()
     for (const connection of this.#released) {
       if (!this.#isClosed && connection.isUsable) {

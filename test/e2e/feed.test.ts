@@ -22,7 +22,8 @@ import { mintToken } from '../support/tokens.ts'
 
 const server = await requirePostgres(t)
 const SECRET = 'a chosen secret'
-const NAMES = Array.from({ length: 3 }, (_, at) => ({ accountId: 'acme', accessKey: `AK${at}` }))
+const nameOf = (at: number) => ({ accountId: 'acme', accessKey: `AK${at}` })
+const NAMES = [nameOf(0), nameOf(1), nameOf(2)]
 
 async function writeToken(t: Test, token = 'the-token-of-the-fleet') {
   const file = join(await temporaryDirectory(t), 'token')
@@ -82,8 +83,7 @@ async function firstHub(t: Test, hubFlags: Readonly<Record<string, string>> = {}
   const startHub = () =>
     serve(t, { ...flags, 'feed-enabled': 'true', 'feed-token-file': tokenFile, ...hubFlags })
   const hub = await startHub()
-  const logIn = (at: number) =>
-    sidecarClient(hub).login({ ...(NAMES[at] ?? { accountId: '', accessKey: '' }), secret: SECRET })
+  const logIn = (at: number) => sidecarClient(hub).login({ ...nameOf(at), secret: SECRET })
   const disable = (at: number, disabled = true) =>
     database.sql(`UPDATE storage_auth.credentials SET disabled = ${disabled} WHERE access_key = 'AK${at}'`)
   return { database, hub, startHub, logIn, disable, tokenFile, upstreamUrl: flags['upstream-url'] }
@@ -131,7 +131,8 @@ t.test('a follower goes on while what it follows is away', async (t) => {
   await t.test(
     'the last state stays while no hub is reached, and what was missed comes after it',
     async (t) => {
-      const [first, second] = [await logIn(0), await logIn(1)]
+      const first = await logIn(0)
+      const second = await logIn(1)
       relay.lead(1)
       await follower.until(
         () => follower.log().some(({ msg }) => /cannot be followed/.test(String(msg))),

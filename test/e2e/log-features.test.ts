@@ -11,7 +11,9 @@ import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
 const linesOf = ({ log }: TestSidecar, message: string) => log.filter(({ msg }) => msg === message)
 
-/** Sends a request so many times at once, on one connection: even a busy machine serves more than 20 a second. */
+/**
+ * Sends a request so many times at once, on one connection: even a busy machine serves more than 20 a second.
+ */
 async function flood(t: Test, { port }: TestSidecar, request: string, times: number) {
   const client = await rawClient(t, port)
   client.send(request.repeat(times))
