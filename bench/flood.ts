@@ -3,14 +3,13 @@
  * strangers beside good requests at a constant rate, and many more clients with tokens than an upstream
  * serves at once. The longest turn of the event loop is told in CPU time of the main thread (`turns.mjs`).
  */
-import { readFileSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Figures, Row, Section } from './compare.ts'
 import { listening } from './lab.ts'
 import { load, loadWithAnyAnswers, requestText, writeRequests } from './load.ts'
 import { sidecarWith } from './peers.ts'
+import { MeasuredTurns } from './turns.ts'
 
 const STRANGER_CONNECTIONS = 3000
 const GOOD_RATE = 200
@@ -26,27 +25,24 @@ const SETTLE_MS = 1000
 
 export async function flood(bench: Bench): Promise<Section> {
   const { lab, trust, quick } = bench
-  const turnsFile = join(lab.directory, 'turns')
+  const turns = new MeasuredTurns(lab.directory)
   const port = await freePort()
-  const running = await sidecarWith({
-    NODE_OPTIONS: `--import=${import.meta.resolve('./turns.mjs')}`,
-    BENCH_TURNS_FILE: turnsFile,
-  }).start({ ...bench, port, upstreamPort: bench.smallUpstream })
+  const options = { ...bench, port, upstreamPort: bench.smallUpstream }
+  const running = await sidecarWith(turns.env).start(options)
   const good = writeRequests(lab, [requestText(trust.mint())])
   const bad = writeRequests(lab, [requestText(undefined)], 'refusal')
   const seconds = quick ? 6 : 10
 
   async function startMeasuring(): Promise<void> {
     await sleep(SETTLE_MS)
-    rmSync(turnsFile, { force: true })
+    turns.restart()
     await sleep(SETTLE_MS)
   }
 
   /** Of the load that has begun, until shortly before its clients all leave at once. */
   async function longestTurn(): Promise<Figures> {
     await sleep(1000 * seconds - SETTLE_MS)
-    const { longest } = JSON.parse(readFileSync(turnsFile, 'utf8'))
-    return { 'longest turn ms': longest }
+    return { 'longest turn ms': turns.read().longest }
   }
 
   async function besideStrangers(): Promise<Row> {

@@ -13,7 +13,7 @@
  */
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -26,6 +26,7 @@ import { startPostgres, type TestDatabase } from '../test/support/postgres.ts'
 import { serve } from '../test/support/program.ts'
 import { recordingUpstream } from '../test/support/recording-upstream.ts'
 import { mintToken } from '../test/support/tokens.ts'
+import { MeasuredTurns } from './turns.ts'
 
 const { values: flags } = parseArgs({
   options: {
@@ -148,13 +149,10 @@ interface Hub {
   readonly child: ChildProcess
 }
 
-/** @param turnsFile - where the hub writes what turns of its event loop take (`turns.mjs`) */
-async function startHub(settings: Readonly<Record<string, string>>, turnsFile?: string): Promise<Hub> {
-  const measured = {
-    nodeArgs: ['--import', new URL('./turns.mjs', import.meta.url).href],
-    env: { BENCH_TURNS_FILE: turnsFile },
-  }
-  const options = turnsFile === undefined ? {} : measured
+/** @param turns - those of the hub, if they are measured */
+async function startHub(settings: Readonly<Record<string, string>>, turns?: MeasuredTurns): Promise<Hub> {
+  const options =
+    turns === undefined ? {} : { nodeArgs: [turns.nodeOption], env: { BENCH_TURNS_FILE: turns.file } }
   const { pid, port, adminPort, child } = await serve(t, settings, options)
   return { pid, port, adminPort, child }
 }
@@ -376,8 +374,8 @@ function percents(hubs: readonly Hub[], before: readonly number[], seconds: numb
 async function beside(): Promise<void> {
   const count = Number(flags.followers ?? 2000)
   const { database, directory, key, settings } = await setUp()
-  const turnsFile = join(directory, 'turns')
-  const hub = await startHub(settings, turnsFile)
+  const turns = new MeasuredTurns(directory)
+  const hub = await startHub(settings, turns)
   const token = await mintToken({ key, claims: { sub: 'account-9999', client_id: 'AK99999' } })
   const file = join(directory, 'requests')
   writeFileSync(file, `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
@@ -390,18 +388,16 @@ async function beside(): Promise<void> {
       rate: 500,
     }
     const args = ['--import=./scripts/strip-types.mjs', 'bench/load-client.ts', JSON.stringify(options)]
-    rmSync(turnsFile, { force: true })
+    turns.restart()
     await sleep(300)
     const { stdout } = await promisify(execFile)(process.execPath, args)
-    const turns: Readonly<Record<'p99' | 'longest' | 'wait', number>> = JSON.parse(
-      readFileSync(turnsFile, 'utf8'),
-    )
+    const times = turns.read()
     const report: { readonly p99: number; readonly failed: number; readonly refused: number } =
       JSON.parse(stdout)
     const failed = report.failed + report.refused
-    const p99 = turns.p99.toFixed(2)
-    const longest = turns.longest.toFixed(1)
-    const wait = turns.wait.toFixed(1)
+    const p99 = times.p99.toFixed(2)
+    const longest = times.longest.toFixed(1)
+    const wait = times.wait.toFixed(1)
     const ofTurns = `turns of CPU: p99 ${p99} ms, longest ${longest} ms, p99 of the wait for one ${wait} ms`
     return `${report.p99.toFixed(2)} ms (${failed} failed); ${ofTurns}`
   }

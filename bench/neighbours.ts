@@ -2,9 +2,7 @@
  * The scenarios of one account beside another. The quiet one sends requests at a constant rate; the loud one
  * does its worst, in one way after the other.
  */
-import { readFileSync, rmSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Figures, Row, Section } from './compare.ts'
@@ -13,6 +11,7 @@ import { limitsSetting } from './limits.ts'
 import { type LoadReport, linkText, loadWithAnyAnswers, requestText, writeRequests } from './load.ts'
 import { sidecarWith, startObjectUpstream } from './peers.ts'
 import type { Trust } from './trust.ts'
+import { MeasuredTurns } from './turns.ts'
 
 const QUIET_RATE = 200
 const QUIET_CONNECTIONS = 20
@@ -199,25 +198,21 @@ async function preparation(bench: Bench) {
   const upstreamPort = await startObjectUpstream(lab)
   const requests = writeRequests(lab, [requestText(trust.mint())])
   const seconds = quick ? 2 : 8
-  const turnsFile = join(lab.directory, 'turns')
-  const measured = {
-    NODE_OPTIONS: `--import=${import.meta.resolve('./turns.mjs')}`,
-    BENCH_TURNS_FILE: turnsFile,
-  }
+  const turns = new MeasuredTurns(lab.directory)
 
   return async ({ name, settings = {}, begin }: Way): Promise<Row> => {
     const port = await freePort()
-    const running = await sidecarWith({ ...settings, ...measured }).start({ ...bench, port, upstreamPort })
+    const running = await sidecarWith({ ...settings, ...turns.env }).start({ ...bench, port, upstreamPort })
     const common = { port, requests, connections: QUIET_CONNECTIONS, rate: QUIET_RATE }
     try {
       await listening(port)
       await loadWithAnyAnswers(lab, { ...common, rate: 3000, seconds: quick ? 1 : 4 })
       const alone = await loadWithAnyAnswers(lab, { ...common, seconds })
-      rmSync(turnsFile, { force: true })
+      turns.restart()
       const end = begin({ bench, port, bearer: `Authorization: Bearer ${mint()}`, mint, seconds })
       await sleep(1000)
       const beside = await loadWithAnyAnswers(lab, { ...common, seconds })
-      const { longest } = JSON.parse(readFileSync(turnsFile, 'utf8'))
+      const { longest } = turns.read()
       end()
       const served = (beside.requests - beside.refused) / (alone.requests - alone.refused)
       const figures: Figures = {

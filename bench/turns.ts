@@ -1,0 +1,33 @@
+/** The turns of the event loop of a measured process, which it writes to a file by `turns.mjs`. */
+import { readFileSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** CPU time in milliseconds; `turns.mjs` says what each is. */
+export interface TurnTimes {
+  readonly p99: number
+  readonly longest: number
+  readonly wait: number
+}
+
+export class MeasuredTurns {
+  readonly nodeOption = `--import=${import.meta.resolve('./turns.mjs')}`
+  readonly file: string
+
+  constructor(directory: string) {
+    this.file = join(directory, 'turns')
+  }
+
+  /** The environment variables of the process. */
+  get env() {
+    return { NODE_OPTIONS: this.nodeOption, BENCH_TURNS_FILE: this.file }
+  }
+
+  /** Begins anew, within 0.1 s. */
+  restart(): void {
+    rmSync(this.file, { force: true })
+  }
+
+  read(): TurnTimes {
+    return JSON.parse(readFileSync(this.file, 'utf8'))
+  }
+}
