@@ -7,6 +7,7 @@ import { createApp } from '../src/app.ts'
 import { openSources } from '../src/auth/auth-sources.ts'
 import { createLog } from '../src/base/log.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { BreakableClock } from './support/breakable-clock.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
 import { listen } from './support/listen.ts'
@@ -15,22 +16,16 @@ import { startSidecar } from './support/sidecar.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
 
 t.test('an internal error is a 500, is logged and does not end the process', async (t) => {
-  let broken = false
-  const now = () => {
-    if (broken) {
-      throw new Error('the clock is broken')
-    }
-    return Date.now()
-  }
-  const sidecar = await startSidecar(t, { now, upstreamUrl: 'http://127.0.0.1:9' })
-  broken = true
+  const clock = new BreakableClock()
+  const sidecar = await startSidecar(t, { now: clock.now, upstreamUrl: 'http://127.0.0.1:9' })
+  clock.isBroken = true
   const ask = (bytes: string) => rawRequest(t, sidecar.port, bytes)
   const get = `GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-1\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
   t.match(await ask(get), { status: 500, headers: { 'x-request-id': 'r-1' } })
   const body = JSON.stringify(sidecar.logins[0])
   const login = `POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`
   t.equal((await ask(login)).status, 503, 'a login that could not be checked')
-  broken = false
+  clock.isBroken = false
   t.equal((await ask(login)).status, 200)
   const err = { type: 'Error', message: 'the clock is broken' }
   t.match(

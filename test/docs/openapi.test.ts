@@ -7,6 +7,7 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import t, { type Test } from 'tap'
 import { parse } from 'yaml'
+import { BreakableClock } from '../support/breakable-clock.ts'
 import { limitsFile } from '../support/limited-setup.ts'
 import { basic, FORM, TOKEN_PATH } from '../support/oauth.ts'
 import { NO_SERVER } from '../support/opened-database.ts'
@@ -127,13 +128,7 @@ function documentedResponses(group: Group): string[] {
 }
 
 t.test('every documented response occurs as documented, and no other one', async (t) => {
-  let isClockBroken = false
-  const now = () => {
-    if (isClockBroken) {
-      throw new Error('the clock is broken')
-    }
-    return Date.now()
-  }
+  const clock = new BreakableClock()
   const settings = {
     'limits-login-failures-count': '1',
     'timeouts-idle-seconds': '0.3',
@@ -142,7 +137,8 @@ t.test('every documented response occurs as documented, and no other one', async
     'links-enabled': 'true',
     'trusted-issuers': '[{ issuer: away, jwksUrl: "http://127.0.0.1:9/", audience: a, accountPrefix: "a:" }]',
   }
-  const start = (more: SetupOptions['settings']) => startSetup(t, { now, settings: { ...settings, ...more } })
+  const start = (more: SetupOptions['settings']) =>
+    startSetup(t, { now: clock.now, settings: { ...settings, ...more } })
   const setup = await start({ 'identity-assertion-enabled': 'true' })
   const other = await start({
     'contract-refused-token-status': '401',
@@ -200,9 +196,9 @@ t.test('every documented response occurs as documented, and no other one', async
     await askUnfinished(setup, method, path)
     await askWithTokens(setup, method, path)
     await askWithTokens(other, method, path)
-    isClockBroken = true
+    clock.isBroken = true
     await ask(setup, method, path, setup.authorization)
-    isClockBroken = false
+    clock.isBroken = false
   }
   const limited = await start({
     'fair-use-file': await limitsFile(t, 'default: { requestsPerSecond: 0.001, burst: 1, inFlight: 9 }'),
