@@ -64,7 +64,7 @@ const end = { status: 200, reason: undefined, seconds: 0.001 }
 function serve(tracing: Tracing, req: SidecarRequest): void {
   tracing.onRequest(req)
   for (const watcher of req.context.watchers) {
-    watcher.onForward?.(upstream)
+    watcher.onForward?.(upstream, req.context.startedMonotonicMs)
     req.context.recordQueueTime(0.1)
     req.context.recordFirstByteTime(0.5)
     watcher.onResponse?.(200)

@@ -69,7 +69,11 @@ export interface RequestWatcher {
   /** Read when the head of the request is written to the upstream. */
   readonly upstreamHeaders?: UpstreamHeaders | undefined
   onDecision?(decision: DecisionRecord): void
-  onForward?(upstream: { readonly host: string; readonly pathPrefix: string }): void
+  /** `queuedMonotonicMs`: since when it waits. */
+  onForward?(
+    upstream: { readonly host: string; readonly pathPrefix: string },
+    queuedMonotonicMs: number,
+  ): void
   onResponse?(status: number): void
   /** `refused`: the gate has refused the request while it waited. */
   onForwardEnd?(outcome: UpstreamOutcome | 'refused'): void

@@ -67,7 +67,7 @@ async function watchedSetup(t: Test, record = recorder(), { settings, ...options
 
 t.test('a request with two bodies', async (t) => {
   const { ask, head, calls, bytes, readers, isEnded } = await watchedSetup(t)
-  t.equal((await ask(head('PUT /a', 'Content-Length: 3') + 'abc')).status, 200)
+  t.equal((await ask(`${head('PUT /a', 'Content-Length: 3')}abc`)).status, 200)
   await isEnded()
   t.strictSame(calls, ['decision for acme', 'forward to ""', 'response 200', 'forward end ok', 'end 200'])
   t.strictSame(bytes, { in: 3, out: 2 })

@@ -105,7 +105,7 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
   start(): void {
     this.#context.recordUpstream(this.#upstream.pool.prefix)
     for (const watcher of this.#context.watchers) {
-      watcher.onForward?.(this.#upstream)
+      watcher.onForward?.(this.#upstream, this.queuedMonotonicMs)
     }
     this.#upstream.pool.acquire(this)
   }

@@ -85,14 +85,14 @@ export class RequestTrace implements RequestWatcher {
     this.logFields = { traceId, spanId }
   }
 
-  onForward({ pathPrefix }: { readonly pathPrefix: string }): void {
+  onForward({ pathPrefix }: { readonly pathPrefix: string }, queuedMonotonicMs: number): void {
     const { servers, newSpanId } = this.#options
     const { traceId, parent } = this.#origin
     const spanId = newSpanId()
     const forwarding: Forwarding = {
       context: { traceId, spanId, traceFlags: TraceFlags.SAMPLED },
       server: servers.get(pathPrefix),
-      startMs: performance.now(),
+      startMs: queuedMonotonicMs,
       sentMs: undefined,
       endMs: undefined,
       status: undefined,

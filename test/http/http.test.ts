@@ -171,7 +171,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       })
       tracing.onRequest(req)
       for (const watcher of req.context.watchers) {
-        watcher.onForward?.({ host: 'h', pathPrefix: '' })
+        watcher.onForward?.({ host: 'h', pathPrefix: '' }, performance.now())
         watcher.onEnd?.({ status: 200, reason: undefined, seconds: 0 })
       }
     },
