@@ -27,11 +27,14 @@ export interface Lab {
 }
 
 const TYPESCRIPT = `--import=${import.meta.resolve('../scripts/strip-types.mjs')}`
+/** Counted before this process is pinned itself: from then on, it has one. */
+const LAST_CORE = availableParallelism() - 1
+
 /** The words before a command that pin it to a core, or to the only one. */
 export const pinned = (core: Core): [string, ...string[]] => [
   'taskset',
   '-c',
-  String(Math.min(core, availableParallelism() - 1)),
+  String(Math.min(core, LAST_CORE)),
 ]
 
 export function openLab(): Lab {

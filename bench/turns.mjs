@@ -6,7 +6,7 @@
  *   wait          of 100 requests that come at any time, 99 wait less for the turn in progress to end,
  *                 if the process has a core of its own
  */
-import { existsSync, writeFileSync } from 'node:fs'
+import { existsSync, renameSync, writeFileSync } from 'node:fs'
 import { createHistogram } from 'node:perf_hooks'
 import { isMainThread } from 'node:worker_threads'
 
@@ -57,7 +57,9 @@ function report() {
     beganMs = performance.now()
   }
   const [p99, longest] = [microseconds.percentile(99) / 1000, microseconds.max / 1000]
-  writeFileSync(file, JSON.stringify({ p99, longest, wait: waitMs() }))
+  const unfinished = `${file}.new`
+  writeFileSync(unfinished, JSON.stringify({ p99, longest, wait: waitMs() }))
+  renameSync(unfinished, file)
 }
 
 if (isMainThread) {
