@@ -55,13 +55,15 @@ export async function flood(bench: Bench): Promise<Section> {
     })
     const turn = longestTurn()
     await sleep(SETTLE_MS)
-    const goodSeconds = seconds - 2
+    const goodSeconds = seconds - 3
     const options = {
       port,
       requests: good,
       connections: GOOD_CONNECTIONS,
       rate: GOOD_RATE,
+      settleSeconds: 1,
       seconds: goodSeconds,
+      isPreferred: true,
     }
     const { inTime, p99 } = await loadWithAnyAnswers(lab, options)
     const { requests } = await strangers

@@ -16,6 +16,7 @@ const {
   connections,
   seconds,
   rate,
+  settleSeconds = 0,
   first = 0,
 }: LoadOptions = JSON.parse(process.argv[2] ?? '')
 const texts = readFileSync(requests.file, 'latin1').split(SEPARATOR)
@@ -25,7 +26,8 @@ let refused = 0
 let failed = 0
 let turn = first
 const began = performance.now()
-const ends = began + seconds * 1000
+const counts = began + settleSeconds * 1000
+const ends = counts + seconds * 1000
 const idle: Connection[] = []
 /** When the requests that wait for a connection became due. */
 const waiting: number[] = []
@@ -87,6 +89,17 @@ class Connection {
     }
   }
 
+  #count(answered: boolean, now: number): void {
+    if (!answered) {
+      failed++
+      return
+    }
+    latencies.push(now - this.#due)
+    if (this.#status >= 400) {
+      refused++
+    }
+  }
+
   #finish(answered: boolean): void {
     this.#busy = false
     if (this.#closes) {
@@ -98,13 +111,8 @@ class Connection {
     if (now >= ends) {
       return
     }
-    if (answered) {
-      latencies.push(now - this.#due)
-    } else {
-      failed++
-    }
-    if (answered && this.#status >= 400) {
-      refused++
+    if (this.#due >= counts) {
+      this.#count(answered, now)
     }
     const due = rate === undefined ? now : waiting.shift()
     if (due === undefined) {
@@ -142,9 +150,9 @@ if (rate === undefined) {
 }
 
 setTimeout(() => {
-  const elapsed = (performance.now() - began) / 1000
+  const elapsed = (performance.now() - counts) / 1000
   const p99 = quantile(latencies, 0.99)
   const inTime = latencies.filter((latency) => latency <= 1000).length
   const report = { requests: latencies.length, seconds: elapsed, p99, inTime, refused, failed }
   process.stdout.write(JSON.stringify(report), () => process.exit())
-}, seconds * 1000)
+}, ends - began)

@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { type Lab, pinned } from './lab.ts'
+import { type Lab, PREFERRED, pinned } from './lab.ts'
 import { hasProgram } from './peers.ts'
 import { ISSUER, type Trust } from './trust.ts'
 
@@ -25,6 +25,10 @@ export interface LoadOptions {
   readonly seconds: number
   /** Requests a second; without it, as many as are answered. */
   readonly rate?: number
+  /** Seconds before those that count; default 0. Meanwhile, the load client compiles its code. Needs a rate. */
+  readonly settleSeconds?: number
+  /** Its latencies are the figure, so it has priority over the other load of its core. Needs a rate. */
+  readonly isPreferred?: boolean
   /** The request to begin with; default 0. */
   readonly first?: number
 }
@@ -119,7 +123,11 @@ export async function load(lab: Lab, options: LoadOptions): Promise<LoadReport> 
 /** Loads a port, for overload: some requests may be refused, or get no answer. */
 export async function loadWithAnyAnswers(lab: Lab, options: LoadOptions): Promise<LoadReport> {
   const byWrk = options.rate === undefined && generator === 'wrk'
-  return byWrk ? await runWrk(options) : ((await lab.ask('load-client.ts', options)) as LoadReport)
+  if (byWrk) {
+    return await runWrk(options)
+  }
+  const prefix = options.isPreferred ? PREFERRED : []
+  return (await lab.ask('load-client.ts', options, prefix)) as LoadReport
 }
 
 async function runWrk({ port, requests, connections, seconds, first = 0 }: LoadOptions): Promise<LoadReport> {

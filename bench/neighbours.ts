@@ -3,10 +3,9 @@
  * does its worst, in one way after the other.
  */
 import { connect, type Socket } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Figures, Row, Section } from './compare.ts'
-import { listening } from './lab.ts'
+import { listening, PREFERRED } from './lab.ts'
 import { limitsSetting } from './limits.ts'
 import { type LoadReport, linkText, loadWithAnyAnswers, requestText, writeRequests } from './load.ts'
 import { sidecarWith, startObjectUpstream } from './peers.ts'
@@ -15,6 +14,8 @@ import { MeasuredTurns } from './turns.ts'
 
 const QUIET_RATE = 200
 const QUIET_CONNECTIONS = 20
+/** The loud account begins so much earlier than the quiet one is measured, at least. */
+const SETTLE_SECONDS = 1
 const LOUD_RATE = 3000
 /** More than an account may have at an upstream. */
 const MANY = 300
@@ -60,7 +61,7 @@ function hold({ port }: Loud, count: number, head: string, act: (socket: Socket)
 /** Sends these requests at a constant rate for as long as the quiet account is measured. */
 function flood({ bench, port, seconds }: Loud, texts: readonly string[], rate: number) {
   const requests = writeRequests(bench.lab, texts)
-  const options = { port, requests, connections: 100, rate, seconds: seconds + 2 }
+  const options = { port, requests, connections: 100, rate, seconds: seconds + 2 * SETTLE_SECONDS }
   const flooding = loadWithAnyAnswers(bench.lab, options)
   flooding.catch((error: unknown) => bench.skip(`flood: ${error}`))
   return () => {}
@@ -160,7 +161,7 @@ export const WORST_WAYS: readonly Way[] = [
   {
     name: 'first uses of tokens',
     begin: (loud) => {
-      const count = (LOUD_RATE / 3) * (loud.seconds + 2)
+      const count = (LOUD_RATE / 3) * (loud.seconds + 2 * SETTLE_SECONDS)
       const texts = Array.from({ length: count }, () => get('/a', `Authorization: Bearer ${loud.mint()}`))
       return flood(loud, texts, LOUD_RATE / 3)
     },
@@ -195,7 +196,7 @@ async function preparation(bench: Bench) {
   const { lab, trust, quick } = bench
   const { accountId: sub, accessKey: client_id } = trust.addLogin('loud')
   const mint: Trust['mint'] = (claims, header) => trust.mint({ sub, client_id, ...claims }, header)
-  const upstreamPort = await startObjectUpstream(lab)
+  const upstreamPort = await startObjectUpstream(lab, PREFERRED)
   const requests = writeRequests(lab, [requestText(trust.mint())])
   const seconds = quick ? 2 : 8
   const turns = new MeasuredTurns(lab.directory)
@@ -203,16 +204,18 @@ async function preparation(bench: Bench) {
   return async ({ name, settings = {}, begin }: Way): Promise<Row> => {
     const port = await freePort()
     const running = await sidecarWith({ ...settings, ...turns.env }).start({ ...bench, port, upstreamPort })
-    const common = { port, requests, connections: QUIET_CONNECTIONS, rate: QUIET_RATE }
+    const common = { port, requests, connections: QUIET_CONNECTIONS }
+    const quiet = { ...common, rate: QUIET_RATE, settleSeconds: SETTLE_SECONDS, seconds, isPreferred: true }
     try {
       await listening(port)
       await loadWithAnyAnswers(lab, { ...common, rate: 3000, seconds: quick ? 1 : 4 })
-      const alone = await loadWithAnyAnswers(lab, { ...common, seconds })
+      turns.restart()
+      const alone = await loadWithAnyAnswers(lab, quiet)
+      const { wait: waitAlone } = turns.read()
       turns.restart()
       const end = begin({ bench, port, bearer: `Authorization: Bearer ${mint()}`, mint, seconds })
-      await sleep(1000)
-      const beside = await loadWithAnyAnswers(lab, { ...common, seconds })
-      const { longest } = turns.read()
+      const beside = await loadWithAnyAnswers(lab, quiet)
+      const { longest, wait } = turns.read()
       end()
       const served = (beside.requests - beside.refused) / (alone.requests - alone.refused)
       const figures: Figures = {
@@ -220,6 +223,8 @@ async function preparation(bench: Bench) {
         'p99 ms': p99Of(beside),
         'p99 to alone': p99Of(beside) / p99Of(alone),
         'served to alone': served,
+        'wait alone, ms': waitAlone,
+        'wait ms': wait,
         'longest turn ms': longest,
       }
       return { name, figures }

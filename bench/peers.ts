@@ -239,10 +239,12 @@ export async function startSmallUpstream(lab: Lab): Promise<number> {
   return port
 }
 
-/** Starts the storage service of large objects; resolves with its port. */
-export async function startObjectUpstream(lab: Lab): Promise<number> {
+/** Starts the storage service of large objects; resolves with its port. `prefix`: words before its command. */
+export async function startObjectUpstream(lab: Lab, prefix: readonly string[] = []): Promise<number> {
   const port = await freePort()
-  lab.run(1, process.execPath, [join(import.meta.dirname, 'upstream.js'), String(port)])
+  const program = [process.execPath, join(import.meta.dirname, 'upstream.js'), String(port)]
+  const [command = '', ...args] = [...prefix, ...program]
+  lab.run(1, command, args)
   await listening(port)
   return port
 }
