@@ -46,8 +46,6 @@ export async function limits(bench: Bench): Promise<Section> {
 const COLLECT = 'import{getHeapSnapshot}from"node:v8";process.on("SIGUSR2",()=>getHeapSnapshot().destroy())'
 /** An account pays its request back in this time. */
 const QUIET_SECONDS = 90
-/** Of a secret that nobody has. */
-const HASH = `$sha256$${'A'.repeat(43)}`
 
 /**
  * The heap that accounts hold which have sent a request, and once they are quiet.
@@ -57,17 +55,13 @@ export async function accounts(bench: Bench): Promise<Section> {
   const count = bench.quick ? 10_000 : 100_000
   const { lab, trust } = bench
   const names = Array.from({ length: count }, (_, at) => `account-${at}`)
-  const credentials = names.map(
-    (name) => `- { accountId: ${name}, credentials: [{ accessKey: k, secretHash: '${HASH}' }] }`,
-  )
-  const file = join(lab.directory, 'many-credentials.yaml')
-  writeFileSync(file, `accounts:\n${credentials.join('\n')}\n`)
   const texts = names.map((name) => requestText(trust.mint({ sub: name, client_id: 'k' })))
   const requests = writeRequests(lab, texts)
-  const none = await heapsOf(bench, { file, requests, count })
   const limits = `default: { requestsPerSecond: ${1 / QUIET_SECONDS}, burst: 1 }\naccounts: { account-0: { requestsPerSecond: 0 } }`
   const slow = limitsSetting(lab, limits)
-  const limited = await heapsOf(bench, { file, requests, count, settings: slow })
+  const issuer = await startIssuer(bench)
+  const none = await heapsOf(bench, { issuer, requests, count })
+  const limited = await heapsOf(bench, { issuer, requests, count, settings: slow })
   const figures = {
     'bytes each': (limited.used - none.used) / count,
     'bytes each, quiet': (limited.quiet - none.quiet) / count,
@@ -75,21 +69,26 @@ export async function accounts(bench: Bench): Promise<Section> {
   return { title: `Memory of ${count} accounts in use`, rows: [{ name: 'difference', figures }] }
 }
 
-/** The last flag wins. */
-const withCredentials = (trust: Trust, file: string): Trust => ({
-  ...trust,
-  flags: [...trust.flags, '--credentials-file', file],
-})
+/** Who trusts it needs no credentials: so many accounts would exceed the limit of a credentials file. */
+async function startIssuer(bench: Bench): Promise<Trust> {
+  const port = await freePort()
+  const adminPort = await freePort()
+  const peer = sidecarWith({ SIDECAR_ADMIN_PORT: String(adminPort) })
+  await peer.start({ ...bench, port, upstreamPort: bench.smallUpstream })
+  await listening(port)
+  const jwksUrl = `http://127.0.0.1:${adminPort}/.well-known/jwks.json`
+  return { ...bench.trust, flags: ['--keys-jwks-url', jwksUrl] }
+}
 
 interface HeapOptions {
-  readonly file: string
+  readonly issuer: Trust
   readonly requests: ReturnType<typeof writeRequests>
   readonly count: number
   readonly settings?: Readonly<Record<string, string>>
 }
 
 /** The growth of the heap by a request of each account, and what is left of it once all are quiet. */
-async function heapsOf(bench: Bench, { file, requests, count, settings = {} }: HeapOptions) {
+async function heapsOf(bench: Bench, { issuer, requests, count, settings = {} }: HeapOptions) {
   const port = await freePort()
   const adminPort = await freePort()
   const running = await sidecarWith({
@@ -97,7 +96,7 @@ async function heapsOf(bench: Bench, { file, requests, count, settings = {} }: H
     SIDECAR_ADMIN_PORT: String(adminPort),
     NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(COLLECT)}`,
     ...settings,
-  }).start({ ...bench, trust: withCredentials(bench.trust, file), port, upstreamPort: bench.smallUpstream })
+  }).start({ ...bench, trust: issuer, port, upstreamPort: bench.smallUpstream })
   /** The least of a few looks, because a look is work itself. */
   const heap = async () => {
     const looks: number[] = []
