@@ -118,7 +118,10 @@ async function heapsOf(bench: Bench, { issuer, requests, count, settings = {} }:
     ])
     await load(bench.lab, { port, requests: one, connections: 50, rate: 500, seconds: 3 })
     const before = await heap()
-    await load(bench.lab, { port, requests, connections: 50, rate, seconds: count / rate + 1 })
+    const served = await load(bench.lab, { port, requests, connections: 50, rate, seconds: count / rate + 1 })
+    if (served.requests < count) {
+      throw new Error(`the machine is too busy: ${served.requests} of ${count} accounts have sent a request`)
+    }
     const used = (await heap()) - before
     await sleep((QUIET_SECONDS + 2) * 1000)
     return { used, quiet: (await heap()) - before }
