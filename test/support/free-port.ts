@@ -1,23 +1,25 @@
 /** Ports for programs that cannot listen on port 0. */
-import { createServer } from 'node:net'
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:net'
 
-/**
- * Below the ephemeral ports, of which the benchmark and tests that run at the same time use thousands. Each
- * process has a hundred of its own: a program listens on its port a moment after the port was found free.
- */
-const FIRST_PORT = 10_000 + (process.pid % 100) * 100
+/** Below the ephemeral ports, of which the benchmark and tests that run at the same time use thousands. */
+const FIRST_PORT = 10_000
+const BLOCKS = 100
+const BLOCK_PORTS = 100
+
+let ownBlock: Promise<number> | undefined
 let taken = 0
 
-/** A port of the loopback interface without a listener. */
+/** A port of the loopback interface without a listener. No other process of the tests gets it. */
 export async function freePort(): Promise<number> {
+  ownBlock ??= holdBlock()
+  const first = await ownBlock
   while (true) {
-    const port = FIRST_PORT + (taken % 100)
+    const port = first + 1 + (taken % (BLOCK_PORTS - 1))
     taken++
-    const isFree = await new Promise<boolean>((resolve) => {
-      const server = createServer().once('error', () => resolve(false))
-      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
-    })
-    if (isFree) {
+    const server = await listenOn(port)
+    if (server !== undefined) {
+      await new Promise((resolve) => server.close(resolve))
       return port
     }
   }
@@ -26,4 +28,31 @@ export async function freePort(): Promise<number> {
 /** Several of them. */
 export function freePorts(count: number): Promise<readonly number[]> {
   return Promise.all(Array.from({ length: count }, freePort))
+}
+
+/**
+ * Listens on the first port of a block until the process ends, by which the block is its own: a program
+ * listens on its port a moment after the port was found free. Resolves with that first port.
+ */
+async function holdBlock(): Promise<number> {
+  for (let block = process.pid % BLOCKS; ; block = (block + 1) % BLOCKS) {
+    const first = FIRST_PORT + block * BLOCK_PORTS
+    const server = await listenOn(first)
+    if (server !== undefined) {
+      server.unref()
+      return first
+    }
+  }
+}
+
+/** Undefined if another process has the port. */
+async function listenOn(port: number): Promise<Server | undefined> {
+  const server = createServer()
+  server.listen(port, '127.0.0.1')
+  try {
+    await once(server, 'listening')
+    return server
+  } catch {
+    return undefined
+  }
 }
