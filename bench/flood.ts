@@ -20,7 +20,7 @@ const MANY_CLIENTS = 5000
 export const FEW = `${FEW_CLIENTS} clients with tokens`
 export const MANY = `${MANY_CLIENTS} clients with tokens`
 export const STRANGERS = `${GOOD_RATE} good requests/s beside ${STRANGER_CONNECTIONS} strangers`
-/** In this time, the measured process begins to measure anew, and a load gets going. */
+/** In this time, a load gets going. */
 const SETTLE_MS = 1000
 
 export async function flood(bench: Bench): Promise<Section> {
@@ -33,12 +33,6 @@ export async function flood(bench: Bench): Promise<Section> {
   const bad = writeRequests(lab, [requestText(undefined)], 'refusal')
   const seconds = quick ? 6 : 10
 
-  async function startMeasuring(): Promise<void> {
-    await sleep(SETTLE_MS)
-    turns.restart()
-    await sleep(SETTLE_MS)
-  }
-
   /** Of the load that has begun, until shortly before its clients all leave at once. */
   async function longestTurn(): Promise<Figures> {
     await sleep(1000 * seconds - SETTLE_MS)
@@ -46,7 +40,7 @@ export async function flood(bench: Bench): Promise<Section> {
   }
 
   async function besideStrangers(): Promise<Row> {
-    await startMeasuring()
+    await turns.restartSettled()
     const strangers = loadWithAnyAnswers(lab, {
       port,
       requests: bad,
@@ -77,7 +71,7 @@ export async function flood(bench: Bench): Promise<Section> {
   }
 
   async function withTokens(name: string, connections: number): Promise<Row> {
-    await startMeasuring()
+    await turns.restartSettled()
     const loading = loadWithAnyAnswers(lab, { port, requests: good, connections, seconds })
     const turn = await longestTurn()
     const report = await loading

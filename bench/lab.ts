@@ -141,8 +141,17 @@ export function cpuMicroseconds({ pids }: Running): number {
 
 /** Resident memory with that of child processes, in megabytes of 1,000,000 bytes. */
 export function residentMegabytes({ pids }: Running): number {
-  const kilobytes = (pid: number) =>
-    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1])
+  return megabytes(pids, /VmRSS:\s+(\d+)/)
+}
+
+/** The most that it has been since the start: of several processes, the sum of what each had at the most. */
+export function peakMegabytes({ pids }: Running): number {
+  return megabytes(pids, /VmHWM:\s+(\d+)/)
+}
+
+/** @param line - of `/proc/PID/status`, with its kilobytes */
+function megabytes(pids: readonly number[], line: RegExp): number {
+  const kilobytes = (pid: number) => Number(line.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1])
   return (sum(withChildren(pids).map(kilobytes)) * 1024) / 1e6
 }
 

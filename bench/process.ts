@@ -6,19 +6,20 @@ import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Section } from './compare.ts'
 import { ask, listening, median, type Running, residentMegabytes } from './lab.ts'
 import { load, type Requests, requestText, writeRequests } from './load.ts'
-import { sidecarWith } from './peers.ts'
+import { type Peer, sidecarWith } from './peers.ts'
 
 const TOKENS = 10_000
+const MAX_START_MS = 30_000
 
 /** From exec to the first 200 of `/readyz`, and the resident memory of an idle process. */
 export async function start(bench: Bench): Promise<Section> {
   const times: number[] = []
   for (let round = 0; round < (bench.quick ? 3 : 11); round++) {
-    const [running, milliseconds] = await startOne(bench)
-    times.push(milliseconds)
+    const { running, readyMs } = await startUntilReady(bench)
+    times.push(readyMs)
     await running.stop()
   }
-  const [running] = await startOne(bench)
+  const { running } = await startUntilReady(bench)
   await sleep(bench.quick ? 2000 : 10_000)
   const rss = residentMegabytes(running)
   await running.stop()
@@ -26,18 +27,37 @@ export async function start(bench: Bench): Promise<Section> {
   return { title: 'Start and idle memory', rows: [{ name: 'sidecar', figures }] }
 }
 
-async function startOne(bench: Bench): Promise<[Running, number]> {
+export interface ReadySidecar {
+  readonly running: Running
+  readonly port: number
+  readonly adminPort: number
+  /** From exec to the first 200 of `/readyz`. */
+  readonly readyMs: number
+}
+
+/**
+ * Starts a sidecar in front of the small upstream.
+ * @param settings - further ones, as environment variables
+ * @param peerWith - makes a sidecar of settings
+ */
+export async function startUntilReady(
+  bench: Bench,
+  settings: Readonly<Record<string, string>> = {},
+  peerWith: (settings: Readonly<Record<string, string>>) => Peer = sidecarWith,
+): Promise<ReadySidecar> {
   const port = await freePort()
   const adminPort = await freePort()
-  const peer = sidecarWith({ SIDECAR_ADMIN_PORT: String(adminPort) })
+  const peer = peerWith({ ...settings, SIDECAR_ADMIN_PORT: String(adminPort) })
   const began = performance.now()
   const running = await peer.start({ ...bench, port, upstreamPort: bench.smallUpstream })
   while (true) {
     const { status } = await ask(adminPort, '/readyz').catch(() => ({ status: 0 }))
+    const readyMs = performance.now() - began
     if (status === 200) {
-      return [running, performance.now() - began]
+      return { running, port, adminPort, readyMs }
     }
-    if (performance.now() - began > 10_000) {
+    if (readyMs > MAX_START_MS) {
+      await running.stop()
       throw new Error('the sidecar does not become ready')
     }
     await sleep(2)

@@ -7,14 +7,14 @@ import { check } from './check.ts'
 import type { Bench, Section } from './compare.ts'
 import { flood } from './flood.ts'
 import { goalsTable, sectionTable } from './goals.ts'
-import { growth } from './growth.ts'
+import { GROWTH } from './growth.ts'
 import { openLab } from './lab.ts'
 import { accounts, limits, pacing } from './limits.ts'
 import { generator } from './load.ts'
 import { limitedNeighbours, neighbours } from './neighbours.ts'
 import { PEERS, startSmallUpstream } from './peers.ts'
 import { start, tokens } from './process.ts'
-import { basic, cold, connections, halfLoad, hot, logins, refused, scoped } from './requests.ts'
+import { basic, cold, halfLoad, hot, logins, refused, scoped } from './requests.ts'
 import { tracing } from './tracing.ts'
 import { memory, objects } from './transfers.ts'
 import { createTrust } from './trust.ts'
@@ -24,7 +24,6 @@ const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = 
   scoped,
   basic,
   refused,
-  connections,
   cold,
   objects,
   'half-load': halfLoad,
@@ -39,15 +38,17 @@ const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = 
   'limited-neighbours': limitedNeighbours,
   neighbours,
   tracing,
-  growth,
+  ...GROWTH,
 }
 
 const SCENARIO_NAMES = Object.keys(SCENARIOS)
+const GROWTH_NAMES = Object.keys(GROWTH)
 const PEER_NAMES = PEERS.map(({ name }) => name)
 
 const USAGE = `npm run bench -- [options]
 
-  --only NAMES     only these scenarios: ${SCENARIO_NAMES.join(', ')}
+  --only NAMES     only these scenarios: ${SCENARIO_NAMES.join(', ')};
+                   growth: ${GROWTH_NAMES.join(', ')}
   --peers NAMES    only these peers: ${PEER_NAMES.join(', ')}
   --node FILE      runs the sidecar, limit and http-proxy with this Node binary
   --quick          everything once and short, to see that it works
@@ -114,7 +115,8 @@ function readOptions() {
     console.log(USAGE)
     process.exit(0)
   }
-  const only = readNames('only', values.only, SCENARIO_NAMES)
+  const names = readNames('only', values.only, [...SCENARIO_NAMES, 'growth'])
+  const only = names?.flatMap((name) => (name === 'growth' ? GROWTH_NAMES : [name]))
   const peers = readNames('peers', values.peers, PEER_NAMES)
   return {
     quick,

@@ -4,9 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import { type Bench, compare, type Row, type Section } from './compare.ts'
 import { listening, withPeakMemory } from './lab.ts'
+import { uploadText, writeRequests } from './load.ts'
 import type { ObjectLoad, ObjectReport } from './object-client.ts'
 import { envoy, haproxy, nginx, sidecar, startObjectUpstream } from './peers.ts'
+import { entrant } from './requests.ts'
 
+const KIB = 2 ** 10
 const MIB = 2 ** 20
 const GIB = 2 ** 30
 const SIZES = { '10 MiB': { size: 10 * MIB, count: 60 }, '1 GiB': { size: GIB, count: 1 } }
@@ -36,6 +39,53 @@ export async function objects(bench: Bench): Promise<Section> {
     }
   }
   return { title: 'Large objects', rows }
+}
+
+/** CPU time of uploads beside that of peers: by a MiB where the bytes cost more than the request. */
+export async function uploads(bench: Bench): Promise<Section> {
+  // The small upstream responds before it has read a body, which costs the connection.
+  const upstreamPort = await startObjectUpstream(bench.lab)
+  const rows = [
+    ...(await smallUploads(bench, upstreamPort, '1 KiB', KIB)),
+    ...(await smallUploads(bench, upstreamPort, '64 KiB', 64 * KIB)),
+    ...(await largeUploads(bench, upstreamPort)),
+  ]
+  return { title: 'Uploads', rows }
+}
+
+const UPLOADING_PEERS = [sidecar, nginx, envoy]
+
+/** On 50 kept-alive connections. */
+async function smallUploads(bench: Bench, upstreamPort: number, size: string, bytes: number) {
+  const requests = writeRequests(bench.lab, [uploadText(bench.trust.mint(), bytes)])
+  const entrants = UPLOADING_PEERS.map((peer) =>
+    entrant(bench, peer, { requests }, `${size} up, ${peer.name}`),
+  )
+  const rows = await compare(bench, entrants, { upstreamPort })
+  return rows.map(({ name, figures }) => {
+    const cpuMs = (figures['CPU µs'] ?? Number.NaN) / 1000
+    return { name, figures: { ...figures, 'CPU ms/MiB': cpuMs * (MIB / bytes) } }
+  })
+}
+
+/** One object after the other on one connection. */
+async function largeUploads(bench: Bench, upstreamPort: number) {
+  const move = {
+    token: bench.trust.mint(),
+    direction: 'up',
+    size: 100 * MIB,
+    count: bench.quick ? 2 : 15,
+  } as const
+  const entrants = UPLOADING_PEERS.map((peer) => ({
+    peer,
+    label: `100 MiB up, ${peer.name}`,
+    async load(port: number) {
+      const options = { ...move, port } satisfies ObjectLoad
+      const { bytes } = (await bench.lab.ask('object-client.ts', options)) as ObjectReport
+      return (cpu: number) => ({ 'CPU ms/MiB': cpu / 1000 / (bytes / MIB) })
+    },
+  }))
+  return await compare(bench, entrants, { upstreamPort })
 }
 
 /** Resident memory of the sidecar under transfers. */

@@ -1,6 +1,9 @@
 /** The turns of the event loop of a measured process, which it writes to a file by `turns.mjs`. */
 import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const SETTLE_MS = 1000
 
 /** CPU time in milliseconds; `turns.mjs` says what each is. */
 export interface TurnTimes {
@@ -25,6 +28,13 @@ export class MeasuredTurns {
   /** Begins anew, within 0.1 s. */
   restart(): void {
     rmSync(this.file, { force: true })
+  }
+
+  /** Begins anew after a pause, in which turns end that are not to be measured, such as those of a start. */
+  async restartSettled(): Promise<void> {
+    await sleep(SETTLE_MS)
+    this.restart()
+    await sleep(SETTLE_MS)
   }
 
   read(): TurnTimes {
