@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Bench, Figures, Row, Section } from './compare.ts'
 import { ask, peakMegabytes, residentMegabytes } from './lab.ts'
 import { load, requestText, writeRequests } from './load.ts'
+import { limitMemory } from './memory-limit.ts'
 import { type ReadySidecar, startUntilReady } from './process.ts'
 import { fileStore, postgresStore, replaceFile, type Store } from './stores.ts'
 import { MeasuredTurns } from './turns.ts'
@@ -16,11 +17,33 @@ const CREDENTIALS = 50_000
 /** They make a file just under 64 KiB, the largest that is parsed without a thread. */
 const CREDENTIALS_OF_SMALL_FILE = 476
 const REVOCATIONS = 100_000
+/** The names of the rows. */
+export const SMALL_FILE = 'file just under 64 KiB'
+export const LARGE_FILE = `${CREDENTIALS} credentials, file`
+export const DATABASE = `${CREDENTIALS} credentials, PostgreSQL`
+export const MANY_REVOCATIONS = `${REVOCATIONS} revocations, file`
 const RATE = 2000
 const CONNECTIONS = 50
 const MAX_CHANGE_MS = 30_000
+const WARM_UP_SCRAPES = 20
+
+/** As in the manifests. */
+const MEMORY_LIMIT_BYTES = 384 * 2 ** 20
 
 export async function loading(bench: Bench): Promise<Section> {
+  const limited = limitMemory(bench.lab.directory, bench.node, MEMORY_LIMIT_BYTES)
+  if (limited === undefined) {
+    bench.skip('the memory limit of large lists: no cgroup can be made here')
+    return await loadingWith(bench)
+  }
+  try {
+    return await loadingWith({ ...bench, node: limited.script })
+  } finally {
+    limited.remove()
+  }
+}
+
+async function loadingWith(bench: Bench): Promise<Section> {
   const { lab, trust, skip } = bench
   const other = trust.addLogin('other')
   const common = { directory: lab.directory, login: trust.login, other }
@@ -28,16 +51,15 @@ export async function loading(bench: Bench): Promise<Section> {
   const small = await fileStore({ ...common, further: CREDENTIALS_OF_SMALL_FILE })
   const large = await fileStore({ ...common, further: CREDENTIALS })
   const rows = [
-    await ofCredentials(bench, { name: 'file just under 64 KiB', store: small, token }),
-    await ofCredentials(bench, { name: `${CREDENTIALS} credentials, file`, store: large, token }),
+    await ofCredentials(bench, { name: SMALL_FILE, store: small, token }),
+    await ofCredentials(bench, { name: LARGE_FILE, store: large, token, restSeconds: bench.quick ? 3 : 60 }),
     await ofRevocations(bench),
   ]
   const database = await postgresStore({ ...common, further: CREDENTIALS })
   if (database === undefined) {
     skip('PostgreSQL: there is no server for this machine')
   } else {
-    const name = `${CREDENTIALS} credentials, PostgreSQL`
-    rows.push(await ofCredentials(bench, { name, store: database, token }))
+    rows.push(await ofCredentials(bench, { name: DATABASE, store: database, token }))
     await database.close()
   }
   return { title: 'Large lists', rows }
@@ -48,27 +70,33 @@ interface StoreRow {
   readonly store: Store
   /** Of the credential that is disabled. */
   readonly token: string
+  /** How long nothing happens after the reload, until memory is read once more. */
+  readonly restSeconds?: number
 }
 
-async function ofCredentials(bench: Bench, { name, store, token }: StoreRow): Promise<Row> {
+async function ofCredentials(bench: Bench, { name, store, token, restSeconds }: StoreRow): Promise<Row> {
   const turns = new MeasuredTurns(bench.lab.directory)
   const withStore = { ...bench, trust: { ...bench.trust, flags: store.flags } }
   const sidecar = await startUntilReady(withStore, turns.env)
   try {
+    await warmUp(bench, sidecar)
     await turns.restartSettled()
     const activeMs = await untilRefused(sidecar.port, token, () => store.setDisabled(true))
     await reloadAll(sidecar)
-    const { longest } = turns.read()
-    const peak = peakMegabytes(sidecar.running)
-    await sleep(bench.quick ? 3000 : 60_000)
-    const figures = {
+    const { longest } = await turns.readSettled()
+    const figures: Figures = {
       'ready ms': sidecar.readyMs,
       'active ms': activeMs,
       'longest turn ms': longest,
-      'peak MB': peak,
+      'peak MB': peakMegabytes(sidecar.running),
       'RSS MB': residentMegabytes(sidecar.running),
     }
-    return { name, figures }
+    if (restSeconds === undefined) {
+      return { name, figures }
+    }
+    await sleep(restSeconds * 1000)
+    const later = { 'RSS later MB': residentMegabytes(sidecar.running) }
+    return { name, figures: { ...figures, ...later } }
   } finally {
     await sidecar.running.stop()
   }
@@ -101,19 +129,29 @@ async function ofRevocations(bench: Bench): Promise<Row> {
       replaceFile(file, `${text}  - jti: ${jti}\n`),
     )
     const beside = await loaded
+    const { longest } = await turns.readSettled()
     const figures: Figures = {
       'ready ms': readyMs,
       'active ms': activeMs,
-      'longest turn ms': turns.read().longest,
+      'longest turn ms': longest,
       'peak MB': peakMegabytes(running),
       'RSS MB': residentMegabytes(running),
       'p99 quiet, ms': quiet,
       'p99 ms': beside,
       'p99 to quiet': beside / quiet,
     }
-    return { name: `${REVOCATIONS} revocations, file`, figures }
+    return { name: MANY_REVOCATIONS, figures }
   } finally {
     await running.stop()
+  }
+}
+
+/** V8 compiles what a request and a scrape run, which takes long turns of its own. */
+async function warmUp({ lab, trust, quick }: Bench, { port, adminPort }: ReadySidecar): Promise<void> {
+  const requests = writeRequests(lab, [requestText(trust.mint())])
+  await load(lab, { port, requests, connections: 10, rate: 1000, seconds: quick ? 1 : 3 })
+  for (let scrape = 0; scrape < WARM_UP_SCRAPES; scrape++) {
+    await ask(adminPort, '/metrics')
   }
 }
 

@@ -4,6 +4,8 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const SETTLE_MS = 1000
+/** The file is written more often. */
+const WRITTEN_MS = 200
 
 /** CPU time in milliseconds; `turns.mjs` says what each is. */
 export interface TurnTimes {
@@ -39,5 +41,11 @@ export class MeasuredTurns {
 
   read(): TurnTimes {
     return JSON.parse(readFileSync(this.file, 'utf8'))
+  }
+
+  /** With the turns that have just ended. */
+  async readSettled(): Promise<TurnTimes> {
+    await sleep(WRITTEN_MS)
+    return this.read()
   }
 }

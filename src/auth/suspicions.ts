@@ -31,7 +31,7 @@ export interface WatchedState {
    * Compares the active content with the last trusted one. Returns what is suspect, or undefined.
    * @param isOlder - whether the file is older than that of the trusted content
    */
-  readonly suspicion: (isOlder: boolean) => string | undefined
+  readonly suspicion: (isOlder: boolean) => string | undefined | Promise<string | undefined>
   /** The active content is the trusted one from now on. */
   readonly trust: () => void
   /** Calls `onChange` after each new version. */
@@ -105,6 +105,8 @@ export class Suspicions {
 class Watch {
   readonly #state: WatchedState
   readonly #log: Pick<Logger, 'warn' | 'info'>
+  /** How many versions were active or accepted. Only the newest may become the trusted one. */
+  #versions = 0
   #trustedTimeMs = 0
   /** What is suspect about the content, and about the link of its file. */
   readonly #suspicions: Record<'content' | 'link', string | undefined> = {
@@ -130,6 +132,7 @@ class Watch {
   }
 
   async accept(): Promise<void> {
+    this.#versions++
     this.#state.trust()
     this.#set('content', undefined)
     this.#trustedTimeMs = await modifiedMs(this.#state.file)
@@ -137,8 +140,13 @@ class Watch {
   }
 
   async onChange(): Promise<void> {
+    this.#versions++
+    const version = this.#versions
     const timeMs = await modifiedMs(this.#state.file)
-    const suspicion = this.#state.suspicion(timeMs < this.#trustedTimeMs)
+    const suspicion = await this.#state.suspicion(timeMs < this.#trustedTimeMs)
+    if (version !== this.#versions) {
+      return
+    }
     this.#set('content', suspicion)
     if (suspicion === undefined) {
       this.#state.trust()

@@ -27,10 +27,11 @@ export class CredentialList {
   readonly version: string
   /** How many credentials each account has. */
   readonly #accounts = new Map<string, number>()
-  readonly #byName = new Map<string, Credential>()
+  #size = 0
+  /** Those whose access key no other account has: nearly all. */
   readonly #byAccessKey = new Map<string, Credential>()
-  /** The credentials of each access key that several accounts have. */
-  readonly #sharing = new Map<string, readonly Credential[]>()
+  /** The others, by access key and account. */
+  readonly #sharing = new Map<string, Map<string, Credential>>()
   /** How many hashes have each set of parameters. */
   readonly #scryptParameters = new Map<string, number>()
   /** The seed of `scryptParametersFor`: unknown to clients, equal in all processes, and rarely replaced. */
@@ -43,16 +44,10 @@ export class CredentialList {
 
   /** Replaces the credential of the same name, if there is one. */
   add(credential: Credential): void {
-    const { accountId, accessKey } = credential
     this.remove(credential)
-    increase(this.#accounts, accountId, 1)
-    this.#byName.set(keyOf(credential), credential)
-    const other = this.#byAccessKey.get(accessKey)
-    if (other === undefined) {
-      this.#byAccessKey.set(accessKey, credential)
-    } else {
-      this.#sharing.set(accessKey, [...(this.#sharing.get(accessKey) ?? [other]), credential])
-    }
+    increase(this.#accounts, credential.accountId, 1)
+    this.#size++
+    this.#addToMaps(credential)
     for (const hash of hashesOf(credential)) {
       this.#addHash(hash)
     }
@@ -65,21 +60,9 @@ export class CredentialList {
     if (credential === undefined) {
       return
     }
-    const { accountId, accessKey } = credential
-    increase(this.#accounts, accountId, -1)
-    this.#byName.delete(keyOf(credential))
-    const others = this.#sharing.get(accessKey)?.filter((one) => one !== credential) ?? []
-    const [other] = others
-    if (other === undefined) {
-      this.#byAccessKey.delete(accessKey)
-    } else {
-      this.#byAccessKey.set(accessKey, other)
-    }
-    if (others.length > 1) {
-      this.#sharing.set(accessKey, others)
-    } else {
-      this.#sharing.delete(accessKey)
-    }
+    increase(this.#accounts, credential.accountId, -1)
+    this.#size--
+    this.#removeFromMaps(credential)
     for (const hash of hashesOf(credential)) {
       this.#removeHash(hash)
     }
@@ -89,6 +72,35 @@ export class CredentialList {
   /** Equal for lists of the same credentials, from a file or from tables. */
   get fingerprint(): number {
     return this.#fingerprint
+  }
+
+  #addToMaps(credential: Credential): void {
+    const { accountId, accessKey } = credential
+    const sharing = this.#sharing.get(accessKey)
+    const other = this.#byAccessKey.get(accessKey)
+    if (sharing !== undefined) {
+      sharing.set(accountId, credential)
+    } else if (other !== undefined) {
+      this.#byAccessKey.delete(accessKey)
+      const both = new Map([[other.accountId, other]])
+      this.#sharing.set(accessKey, both.set(accountId, credential))
+    } else {
+      this.#byAccessKey.set(accessKey, credential)
+    }
+  }
+
+  #removeFromMaps({ accountId, accessKey }: CredentialName): void {
+    this.#byAccessKey.delete(accessKey)
+    const sharing = this.#sharing.get(accessKey)
+    if (sharing === undefined) {
+      return
+    }
+    sharing.delete(accountId)
+    const [left, other] = sharing.values()
+    if (left !== undefined && other === undefined) {
+      this.#sharing.delete(accessKey)
+      this.#byAccessKey.set(accessKey, left)
+    }
   }
 
   #addHash(secretHash: string): void {
@@ -111,23 +123,24 @@ export class CredentialList {
     }
     increase(this.#scryptParameters, prefix, -1)
     if (secretHash === this.#smallestScryptHash) {
-      this.#smallestScryptHash = smallestScryptHash(this.#byName.values())
+      this.#smallestScryptHash = smallestScryptHash(this.all())
     }
   }
 
   get size(): number {
-    return this.#byName.size
+    return this.#size
   }
 
   /** The credentials at this moment: later changes of the list do not change the array. */
   all(): readonly Credential[] {
-    return [...this.#byName.values()]
+    const others = [...this.#sharing.values()].flatMap((sharing) => [...sharing.values()])
+    return [...this.#byAccessKey.values(), ...others]
   }
 
   countActive(now: number): number {
-    let count = 0
-    for (const credential of this.#byName.values()) {
-      count += Number(isActive(credential, now))
+    let count = countActiveIn(this.#byAccessKey, now)
+    for (const sharing of this.#sharing.values()) {
+      count += countActiveIn(sharing, now)
     }
     return count
   }
@@ -136,13 +149,17 @@ export class CredentialList {
     return this.#accounts.has(accountId)
   }
 
-  find(name: CredentialName): Credential | undefined {
-    return this.#byName.get(keyOf(name))
+  find({ accountId, accessKey }: CredentialName): Credential | undefined {
+    const single = this.#byAccessKey.get(accessKey)
+    if (single !== undefined) {
+      return single.accountId === accountId ? single : undefined
+    }
+    return this.#sharing.get(accessKey)?.get(accountId)
   }
 
   /** Returns undefined if no account has the access key, or several have. */
   findByAccessKey(accessKey: string): Credential | undefined {
-    return this.#sharing.has(accessKey) ? undefined : this.#byAccessKey.get(accessKey)
+    return this.#byAccessKey.get(accessKey)
   }
 
   /**
@@ -194,6 +211,14 @@ function fingerprintOfCredential(credential: Credential): number {
 const keyOf = ({ accountId, accessKey }: CredentialName) => `${accountId}\u0001${accessKey}`
 
 export const isActive = ({ disabled, expiresAtMs }: Credential, now: number) => !disabled && now < expiresAtMs
+
+function countActiveIn(credentials: ReadonlyMap<string, Credential>, now: number): number {
+  let count = 0
+  for (const credential of credentials.values()) {
+    count += Number(isActive(credential, now))
+  }
+  return count
+}
 
 const NONE: ReadonlySet<string> = new Set()
 

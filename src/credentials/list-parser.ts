@@ -34,11 +34,8 @@ export function parseInParts<K extends ListKind>(kind: K, bytes: Uint8Array): Ge
   return parseListInParts<Row[K]>(bytes, FORMATS[kind])
 }
 
-/**
- * A message costs as much as some hundred rows.
- * The event loop of the sidecar serves requests between messages.
- */
-const BATCH_ROWS = 500
+/** The event loop of the sidecar serves requests between the batches, which take some milliseconds each. */
+const BATCH_ROWS = 200
 
 /** Joins small parts to batches of `BATCH_ROWS` rows, and divides large ones. */
 function* parseInBatches(kind: ListKind, bytes: Uint8Array): Generator<Batch<ListKind>> {

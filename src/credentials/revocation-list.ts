@@ -134,7 +134,7 @@ export class RevocationList {
 
   /** Yields the revocations of this list that `other` lacks, and whose tokens have not all ended. */
   *lostIn(other: RevocationList, ended: EndedTokens): Generator<Revocation> {
-    for (const revocation of this.#names()) {
+    for (const revocation of this.names()) {
       if (!this.hasEnded(revocation, ended) && !other.covers(revocation)) {
         yield revocation
       }
@@ -166,7 +166,7 @@ export class RevocationList {
   }
 
   /** One revocation for each name. */
-  *#names(): Generator<Revocation> {
+  *names(): Generator<Revocation> {
     for (const [issuer, tokens] of this.#tokens) {
       for (const jti of tokens.keys()) {
         yield { jti, issuer }

@@ -9,7 +9,6 @@ import type { FileHandle } from 'node:fs/promises'
 import { open, readdir, readFile, readlink, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
-import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { codeOf, isOutOfFiles } from '../base/errors.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
@@ -34,9 +33,8 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<L
       if (stats.size > maxBytes) {
         return unreadable(tooLarge)
       }
-      // `end` is inclusive: one byte more is read, because the file may grow, or the kernel
-      // may report its size as 0.
-      const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
+      // The file may grow, or the kernel may report its size as 0.
+      const bytes = await readUpTo(file.createReadStream({ autoClose: false }), maxBytes)
       if (bytes.length > maxBytes) {
         return unreadable(tooLarge)
       }

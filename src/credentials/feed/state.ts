@@ -2,13 +2,12 @@
  * The state that a follower has: the credentials and revocations of the last whole state, with all changes
  * that followed.
  */
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { eachInTurns } from '../../base/each-in-turns.ts'
 import { addFingerprint, fingerprintOf, subtractFingerprint } from '../../base/fingerprint.ts'
 import type { CredentialName } from '../credential-list.ts'
 import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { credentialKey, type FeedUpdate, type FollowedCredential, revocationKey } from './format.ts'
 
-/** After this number of entries, the event loop serves requests. */
 const ENTRIES_PER_TURN = 200
 
 export class FollowedState {
@@ -28,8 +27,8 @@ export class FollowedState {
   static async of(update: FeedUpdate): Promise<FollowedState> {
     const state = new FollowedState(update.version)
     const { credentials, revocations } = update
-    await eachInTurns(credentials.set, (credential) => state.#set(credential))
-    await eachInTurns(revocations.set, (revocation) => state.#addRevocation(revocation))
+    await eachInTurns(credentials.set, ENTRIES_PER_TURN, (credential) => state.#set(credential))
+    await eachInTurns(revocations.set, ENTRIES_PER_TURN, (revocation) => state.#addRevocation(revocation))
     return state
   }
 
@@ -125,12 +124,3 @@ export class FollowedState {
 
 const fingerprintOfCredential = ({ accountId, accessKey, expiresAtMs, scope }: FollowedCredential) =>
   fingerprintOf(accountId, accessKey, expiresAtMs, scope)
-
-async function eachInTurns<T>(list: readonly T[], use: (entry: T) => void): Promise<void> {
-  for (const [index, entry] of list.entries()) {
-    if (index % ENTRIES_PER_TURN === ENTRIES_PER_TURN - 1) {
-      await nextTurn()
-    }
-    use(entry)
-  }
-}
