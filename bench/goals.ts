@@ -1,7 +1,10 @@
 /** The goals of the product's performance, whether a run reached them, and the tables of a run. */
 import type { Section } from './compare.ts'
 import { FEW, MANY, STRANGERS } from './flood.ts'
+import { FEW_LINES, MANY_LINES } from './growth.ts'
+import { DATABASE, LARGE_FILE, MANY_REVOCATIONS, SMALL_FILE } from './loading.ts'
 import { WORST_WAYS } from './neighbours.ts'
+import { MANY_UPSTREAMS, SOME_UPSTREAMS } from './scrapes.ts'
 
 /** Reads a figure of a run; `NaN` where it was not measured. */
 type Find = (scenario: string, row: string, figure: string) => number
@@ -12,6 +15,7 @@ type Goal = readonly [goal: string, found: number, '<=' | '>=', bound: number, u
 /** From Node 24 on, the server costs less, and the goals are stricter. */
 function goals(find: Find, nodeMajor: number): readonly Goal[] {
   const newer = nodeMajor >= 24
+  const toLimit = newer ? 1.3 : 1.6
   const cpu = (scenario: string, other: string) =>
     find(scenario, 'sidecar', 'CPU µs') / find(scenario, other, 'CPU µs')
   const speed = (kind: string) =>
@@ -22,7 +26,7 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
   const ofBasic = find('basic', 'basic', 'CPU µs') - find('basic', 'token', 'CPU µs')
   return [
     ['cached token, CPU to Envoy', cpu('hot', 'envoy'), '<=', newer ? 0.6 : 0.7, 'x'],
-    ['cached token, CPU to the limit', cpu('hot', 'limit'), '<=', 1.3, 'x'],
+    ['cached token, CPU to the limit', cpu('hot', 'limit'), '<=', toLimit, 'x'],
     ['cached token, CPU to nginx', cpu('hot', 'nginx'), '<=', newer ? 2.6 : 3, 'x'],
     ['restricted token, CPU above an unrestricted one', judging('restricted'), '<=', 1.5, ' µs'],
     ['link, CPU above an unrestricted token', judging('link'), '<=', 2, ' µs'],
@@ -43,6 +47,8 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
     ['200 stalled uploads', growth('200 stalled uploads'), '<=', 100, ' MB'],
     ...floodGoals(find),
     ...fairUseGoals(find),
+    ...loadingGoals(find),
+    ...growthGoals(find, toLimit),
     ['logins', find('logins', 'sidecar', 'requests/s'), '>=', 3000, ' per second'],
     ['OAuth logins', find('logins', 'oauth logins', 'requests/s'), '>=', 3000, ' per second'],
   ]
@@ -97,6 +103,57 @@ function fairUseGoals(find: Find): Goal[] {
     ...limited,
     ...worst,
     ...paced,
+  ]
+}
+
+function loadingGoals(find: Find): Goal[] {
+  const revocations = (name: string) => find('loading', MANY_REVOCATIONS, name)
+  const turns = [SMALL_FILE, LARGE_FILE, DATABASE].map(
+    (row): Goal => [`${row}: longest turn`, find('loading', row, 'longest turn ms'), '<=', 10, ' ms'],
+  )
+  return [
+    [`${LARGE_FILE}: peak`, find('loading', LARGE_FILE, 'peak MB'), '<=', 256, ' MB'],
+    [`${MANY_REVOCATIONS}: ready`, revocations('ready ms'), '<=', 1500, ' ms'],
+    [`${MANY_REVOCATIONS}: a change is active`, revocations('active ms'), '<=', 3000, ' ms'],
+    [`${MANY_REVOCATIONS}: memory`, revocations('RSS MB'), '<=', 200, ' MB'],
+    [`${MANY_REVOCATIONS}: p99 beside a change`, revocations('p99 to quiet'), '<=', 3, 'x'],
+    ...turns,
+  ]
+}
+
+/** @param toLimit - what a request may cost beside `limit` */
+function growthGoals(find: Find, toLimit: number): Goal[] {
+  const turns = [MANY_UPSTREAMS, SOME_UPSTREAMS].flatMap((count) =>
+    ['scrape', 'status page for a minute, nobody looks', 'status page for 5 s, somebody looks'].map(
+      (what): Goal => {
+        const row = `${what}, ${count} upstreams`
+        return [`${row}: longest turn`, find('scrapes', row, 'longest turn ms'), '<=', 20, ' ms']
+      },
+    ),
+  )
+  const ofLines = (count: number, peer: string) => find('header-lines', `${count} lines, ${peer}`, 'CPU µs')
+  const ofLine = (peer: string) =>
+    (ofLines(MANY_LINES, peer) - ofLines(FEW_LINES, peer)) / (MANY_LINES - FEW_LINES)
+  const toNginx = ['64 KiB up', '100 MiB up'].map((size): Goal => {
+    const cpu = (peer: string) => find('uploads', `${size}, ${peer}`, 'CPU ms/MiB')
+    return [`${size}, CPU to nginx`, cpu('sidecar') / cpu('nginx'), '<=', 1, 'x']
+  })
+  return [
+    ['idle, CPU', find('idle', 'sidecar', 'CPU s/h'), '<=', 8, ' s an hour'],
+    ['idle, memory', find('idle', 'sidecar', 'RSS MB'), '<=', 80, ' MB'],
+    ...turns,
+    ['20,000 tokens, CPU', find('evictions', 'sidecar', 'CPU µs'), '<=', 240, ' µs'],
+    ['header line, CPU', ofLine('sidecar'), '<=', 1.1, ' µs'],
+    ['1 KiB up, CPU', find('uploads', '1 KiB up, sidecar', 'CPU µs'), '<=', 60, ' µs'],
+    ...toNginx,
+    [
+      'after pauses, CPU to the limit',
+      find('pauses', 'sidecar, after pauses', 'CPU to limit'),
+      '<=',
+      toLimit,
+      'x',
+    ],
+    ['warm, CPU to the limit', find('pauses', 'sidecar, warm', 'CPU to limit'), '<=', toLimit, 'x'],
   ]
 }
 
