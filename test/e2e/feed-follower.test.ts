@@ -176,6 +176,49 @@ t.test('while the feed is away, the last state decides, and the page and metrics
   )
 })
 
+t.test('a hub that has lost its database does not bring back a state that is older', async (t) => {
+  const { hub, client, sidecar, refuses } = await setUp(t, {
+    settings: { 'credentials-feed-max-stale-seconds': '60' },
+  })
+  const token = await tokenOf()
+  const other = await tokenOf(OTHER)
+  hub.publish({ credentials: [OTHER] })
+  await refuses(token)
+  const isFailing = () => sidecar.metric('auth_sidecar_reload_failing{subject="credentials"}')
+  const documents = [
+    wholeDocument('v1', STATE),
+    { ...wholeDocument('v3', { credentials: [AK] }), from: 'v2' },
+  ]
+  for (const document of documents) {
+    hub.respond = (res) => hub.send(res, document, { age: '3600' })
+    hub.stop()
+    await hub.start()
+    await eventually(async () => (await isFailing()) === 1, 'the report')
+    t.equal(await client.check(token), 'InvalidToken')
+    t.equal(await client.check(other), 'ok', 'the state that is newer stays')
+    hub.respond = undefined
+    await eventually(async () => (await isFailing()) === 0, 'a hub that reaches its database')
+  }
+  t.match(
+    sidecar.log.find(({ problem }) => problem),
+    { problem: /older than the active state/ },
+  )
+})
+
+t.test('a hub that has lost its database makes no state older', async (t) => {
+  const { hub, client, sidecar } = await setUp(t, {
+    settings: { 'credentials-feed-max-stale-seconds': '60' },
+  })
+  await hub.until(({ waits }) => waits)
+  hub.respond = (res) => res.writeHead(304, { age: '3600' }).end()
+  hub.stop()
+  await hub.start()
+  const before = hub.requests.length
+  await hub.until((_request, at) => at > before + 1)
+  t.equal(await client.check(await tokenOf()), 'ok')
+  t.ok((await sidecar.metric('auth_sidecar_feed_age_seconds')) < 60)
+})
+
 t.test('with maxStaleSeconds, no token is accepted once the state is older', async (t) => {
   const echo = await echoServer(t)
   const { hub, client, sidecar, clock } = await setUp(t, {

@@ -7,6 +7,7 @@
  *   no newer version              as before         at once; after a pause if the hub has not waited
  *   a whole state                 the new one       at once; after a pause if there were several in a minute
  *   one without most credentials  as before         after a pause; accepted if still so after a minute
+ *   any that is older             as before         after a pause, to another hub if there is one
  *   none, or one that is no feed  as before         after a pause; the hub is asked not to wait
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -42,6 +43,7 @@ const MIN_WAIT_MS = 1000
 const MIN_KEPT_RATIO = 0.1
 const LOSS_CONFIRMED_MS = 60_000
 const LOST = 'lost nine tenths of the credentials: refused, unless it stays so for a minute'
+const OLDER = 'is older than the active state: the hub that sends it does not reach its database'
 const AGE_CHECK_MS = 1000
 
 /** The result of all updates until now. A new object for each version; `state` changes in place. */
@@ -83,7 +85,7 @@ export class FeedFollower {
   #reported: Followed | undefined
   /** For how long the hub that responded last has not reached its database. */
   #hubAgeMs = 0
-  #goodAt = { ms: 0, monotonicMs: 0 }
+  #goodAt = { ms: Number.NEGATIVE_INFINITY, monotonicMs: Number.NEGATIVE_INFINITY }
   #ageTimer: NodeJS.Timeout | undefined
   #wasTooOld = false
 
@@ -223,6 +225,10 @@ export class FeedFollower {
   /** `isQuick`: the hub has not waited. */
   #onResponse(response: FeedResponse, request: FeedRequest, isQuick: boolean): Loaded<FoundState> {
     const { update, hubAgeSeconds } = response
+    const ageSeconds = this.ageSeconds() ?? Number.POSITIVE_INFINITY
+    if (update !== undefined && hubAgeSeconds > ageSeconds) {
+      return this.#failed(OLDER, false)
+    }
     this.#hubAgeMs = hubAgeSeconds * 1000
     if (update === undefined) {
       const mayWait = request.waitSeconds > 0
@@ -294,9 +300,8 @@ export class FeedFollower {
       this.#reportProblem(polled.problems.join(', '))
       return
     }
-    const { log, now, onReload } = this.#options
-    const monotonicMs = performance.now()
-    this.#goodAt = { ms: now() - this.#hubAgeMs, monotonicMs: monotonicMs - this.#hubAgeMs }
+    const { log, onReload } = this.#options
+    this.#noteAge()
     this.#lostSinceMs = undefined
     const wasFailing = this.#problem !== undefined
     this.#failures = 0
@@ -314,6 +319,15 @@ export class FeedFollower {
     }
     if (wasFailing) {
       log.info({ from: this.from }, 'the feed can be followed again')
+    }
+  }
+
+  /** Another hub may have said a shorter time ago that the state is the newest. */
+  #noteAge(): void {
+    const ageMs = (this.ageSeconds() ?? Number.POSITIVE_INFINITY) * 1000
+    if (this.#hubAgeMs < ageMs) {
+      const ms = this.#options.now() - this.#hubAgeMs
+      this.#goodAt = { ms, monotonicMs: performance.now() - this.#hubAgeMs }
     }
   }
 
