@@ -28,6 +28,11 @@ interface Parts<Entry> {
 
 const compress = promisify(gzip)
 const ENTRIES_PER_PART = 500
+/**
+ * A revocation is left out only this long after its tokens have ended by the clock of the hub. If that clock is
+ * ahead, they have not ended yet at followers. A credential that is left out early does no harm.
+ */
+const CLOCK_MARGIN_MS = 24 * 3_600_000
 
 /** The documents of the newest version. */
 export class Documents {
@@ -108,7 +113,7 @@ function wholeState({ credentials, revocations }: FeedState, nowMs: number): Ent
       for (const revocation of list) {
         // Several lists may have it, with different ends: the latest counts.
         const endsAtMs = endIn(revocations, revocation) ?? revocation.expiresAtMs ?? Number.POSITIVE_INFINITY
-        if (nowMs < endsAtMs && !isRepeated(revocation, at)) {
+        if (nowMs < endsAtMs + CLOCK_MARGIN_MS && !isRepeated(revocation, at)) {
           yield revocationChange(revocation, endsAtMs).entry
         }
       }
@@ -136,21 +141,21 @@ function entriesOf({ credentials, revocations }: Changes, nowMs: number): Entrie
   }
   const entries = {
     credentials: partsOf(credentials, nowMs, ({ accountId, accessKey }) => ({ accountId, accessKey })),
-    revocations: partsOf(revocations, nowMs, ({ expiresAt: _, ...name }) => name),
+    revocations: partsOf(revocations, nowMs - CLOCK_MARGIN_MS, ({ expiresAt: _, ...name }) => name),
   }
   return { entries, endsAtMs }
 }
 
-/** What has ended since it was set is removed. */
+/** What was set, and has ended by `endedMs`, is removed. */
 function partsOf<Entry>(
   changes: ReadonlyMap<string, Change<Entry>>,
-  nowMs: number,
+  endedMs: number,
   nameOf: (entry: Entry) => Entry,
 ): Parts<Entry> {
   const set: Entry[] = []
   const removed: Entry[] = []
   for (const { isSet, entry, endsAtMs } of changes.values()) {
-    if (isSet && nowMs < endsAtMs) {
+    if (isSet && endedMs < endsAtMs) {
       set.push(entry)
     } else {
       removed.push(nameOf(entry))

@@ -332,15 +332,18 @@ t.test('a token of a trusted issuer follows, if its access key is listed', async
 
 const server = await requirePostgres(t)
 
+const feedFlags = (t: Test) => ({
+  'feed-enabled': 'true',
+  'feed-token-file': join(t.testdir({ token: TOKEN }), 'token'),
+})
+
 /** Two hubs on one database. */
 async function databaseHubs(t: Test, flags: Readonly<Record<string, string>> = {}) {
   const names = Array.from({ length: 3 }, (_, at) => ({ accountId: 'acme', accessKey: `AK${at}` }))
   const setup = await databaseSetup(t, server.createDatabase, names, 'a chosen secret')
-  const tokenFile = join(t.testdir({ token: TOKEN }), 'token')
   const settings = {
     ...setup.flags,
-    'feed-enabled': 'true',
-    'feed-token-file': tokenFile,
+    ...feedFlags(t),
     'shutdown-lame-duck-seconds': '0',
     ...flags,
   }
@@ -374,7 +377,7 @@ t.test('any hub of a database goes on where another one stopped', async (t) => {
   t.same(follower.entries().credentials, keyed('AK1', 'AK2'))
   await database.sql(
     `INSERT INTO storage_auth.revocations (jti, issuer, expires_at)
-     VALUES ('live', 'i', now() + interval '1 hour'), ('over', 'i', now() - interval '1 second')`,
+     VALUES ('live', 'i', now() + interval '1 hour'), ('over', 'i', now() - interval '25 hours')`,
   )
   const isRevoked = async (port: number) => {
     await follower.ask(port)
@@ -454,15 +457,39 @@ t.test('rows that no command writes reach followers as the hub takes them', asyn
     await eventually(() => has(jti), jti)
   }
   t.notOk(await has('long ago'))
+  await database.sql(`INSERT INTO storage_auth.revocations (account_id, issued_before)
+    VALUES ('of Rome', '0044-03-15 00:00:00+00 BC')`)
+  await eventually(() => has('of Rome'), 'a time before all years of the feed')
   const byChanges = follower.entries()
   const other = testFollower(adminPort, TOKEN)
   await other.ask()
   t.same(other.entries(), byChanges, 'the whole state has the same')
 
   await database.sql(`DELETE FROM storage_auth.revocations WHERE issued_before = '2030-01-01 00:00:00.0002Z';
-    DELETE FROM storage_auth.revocations WHERE jti = 'last'`)
+    DELETE FROM storage_auth.revocations WHERE jti = 'last' OR account_id = 'of Rome'`)
   await eventually(async () => !(await has('last')), 'the removal')
+  t.notOk(await has('of Rome'))
   t.ok(await has('acme'), 'one of two revocations within a millisecond is left')
+})
+
+t.test('a hub whose clock is an hour ahead leaves out no revocation that has not ended', async (t) => {
+  const { database, flags } = await databaseHubs(t)
+  await database.sql(`INSERT INTO storage_auth.revocations (jti, issuer, expires_at)
+    VALUES ('before', 'i', now() + interval '30 minutes')`)
+  const { adminPort } = await startSidecar(t, {
+    settings: { ...flags, ...feedFlags(t) },
+    now: () => Date.now() + 3_600_000,
+  })
+  const follower = testFollower(adminPort, TOKEN)
+  await eventually(async () => (await follower.ask()).status === 200, 'the first state')
+  t.match(follower.entries().revocations, [/before/])
+  await database.sql(`INSERT INTO storage_auth.revocations (jti, issuer, expires_at)
+    VALUES ('later', 'i', now() + interval '30 minutes')`)
+  const hasLater = async () => {
+    await follower.ask()
+    return follower.entries().revocations.some((key) => key.includes('later'))
+  }
+  await eventually(hasLater, 'the change')
 })
 
 t.test('while the database is away, a hub says how old its state is', async (t) => {

@@ -38,12 +38,15 @@ export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_
 const SELECT_REMOVED_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey"
   FROM storage_auth.removed_credentials WHERE number > $1`
 
+/** No token was issued before either. The feed cannot express a time before the year 1. */
+const ISSUED_BEFORE = `CASE WHEN issued_before < '0001-01-01 00:00:00+00'
+  THEN timestamptz '0001-01-01 00:00:00+00' ELSE issued_before END`
 /**
  * Rounded up to whole milliseconds, as in the feed, so that two rows that are equal there are equal here.
  * As `numeric`, because PostgreSQL 13 extracts a float.
  */
 const REVOCATION_COLUMNS = `jti, issuer, account_id AS "accountId", access_key AS "accessKey",
-  ceil(extract(epoch FROM issued_before)::numeric * 1000)::float8 AS "issuedBeforeMs"`
+  ceil(extract(epoch FROM ${ISSUED_BEFORE})::numeric * 1000)::float8 AS "issuedBeforeMs"`
 /** An end that no time of the feed can express is none. */
 const REVOCATION_END = `CASE WHEN expires_at < '10000-01-01 00:00:00+00' THEN ${epochMs('expires_at')} END`
 export const SELECT_REVOCATIONS = `SELECT id, ${REVOCATION_COLUMNS},
