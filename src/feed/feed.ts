@@ -76,11 +76,14 @@ interface SharedToken {
   readonly isFailing: () => boolean
 }
 
-/** A request that waits for a newer version than the follower has. */
-interface Waiting {
+interface Asked {
   readonly res: ServerResponse
   readonly request: FeedRequest
   readonly token: string
+}
+
+/** A request that waits for a newer version than the follower has. */
+interface Waiting extends Asked {
   readonly timer: NodeJS.Timeout
 }
 
@@ -154,11 +157,13 @@ export class Feed implements AdminRoom {
     this.#followers.add(res)
     // Not `once`, whose wrapper would take memory for each follower that waits.
     res.on('close', () => this.#onClose(res))
-    if (!this.#isKnown(read.value)) {
-      // Another hub may have been faster.
-      await this.#options.store.refresh()
+    if (this.#isKnown(read.value)) {
+      this.#answerOrWait(res, read.value, token)
+      return
     }
-    this.#answerOrWait(res, read.value, token)
+    // Another hub may have been faster. What it knows may be that the follower's token is revoked.
+    await this.#options.store.refresh()
+    await this.#answerIf(this.#proofs.isProven(token), { res, request: read.value, token })
   }
 
   /** Whether the changes since the follower's version are known. A follower without one needs none. */
@@ -184,16 +189,22 @@ export class Feed implements AdminRoom {
   }
 
   #wait(res: ServerResponse, request: FeedRequest, token: string): void {
-    const timer = setTimeout(() => {
-      this.#waiting.delete(waiting)
-      this.#answerOrWait(res, { ...request, waitSeconds: 0 }, token)
-    }, request.waitSeconds * 1000)
+    const timer = setTimeout(() => this.#endWait(waiting), request.waitSeconds * 1000)
     const waiting: Waiting = { res, request, token, timer }
     this.#waiting.add(waiting)
     res.on('close', () => {
       clearTimeout(timer)
       this.#waiting.delete(waiting)
     })
+  }
+
+  /** If there is a newer version, the turn of the response comes, with another check of the token. */
+  #endWait(waiting: Waiting): void {
+    const state = this.#state
+    if (state !== undefined && waiting.request.versions.includes(state.version)) {
+      this.#waiting.delete(waiting)
+      this.#sendUnchanged(waiting.res, state)
+    }
   }
 
   #onState(state: StoreState): void {
@@ -219,16 +230,17 @@ export class Feed implements AdminRoom {
     }
     clearTimeout(timer)
     const proven = this.#proofs.isProven(token)
+    const asked = { res, token, request: { ...request, waitSeconds: 0 } }
     if (proven === true) {
-      this.#answerOrWait(res, { ...request, waitSeconds: 0 }, token)
+      this.#answerOrWait(res, asked.request, token)
       return
     }
-    this.#answerIf(proven, waiting).catch((error: unknown) => this.#onError(res, error))
+    this.#answerIf(proven, asked).catch((error: unknown) => this.#onError(res, error))
   }
 
-  async #answerIf(proven: boolean | Promise<boolean>, { res, request, token }: Waiting): Promise<void> {
+  async #answerIf(proven: boolean | Promise<boolean>, { res, request, token }: Asked): Promise<void> {
     if (await proven) {
-      this.#answerOrWait(res, { ...request, waitSeconds: 0 }, token)
+      this.#answerOrWait(res, request, token)
     } else {
       this.#refuse(res, 'unauthorized', UNAUTHORIZED, { 'WWW-Authenticate': 'Bearer realm="feed"' })
     }

@@ -296,16 +296,23 @@ t.test('the status page says how many follow', async (t) => {
 const SUBJECT = 'system:serviceaccount:storage:follower'
 const ISSUER = 'https://kubernetes.default.svc'
 
-t.test('a token of a trusted issuer follows, if its access key is listed', async (t) => {
+/** The key of a cluster, and the settings of a hub that trusts the tokens of its service accounts. */
+async function trustedCluster(t: Test) {
   const key = await makeKey('RS256', 'cluster')
   const issuer = createServer((_req, res) => res.end(JSON.stringify({ keys: [key.publicJwk] })))
   const jwksUrl = `http://127.0.0.1:${await listen(t, issuer)}/keys`
   const entry = { issuer: ISSUER, jwksUrl, audience: 'storage-api', accounts: { other: 'acme' } }
-  const { sidecar, ask, revoke } = await fileHub(t, {
+  const settings = {
     'feed-token-file': '',
     'feed-subjects': JSON.stringify([SUBJECT]),
     'trusted-issuers': JSON.stringify([entry]),
-  })
+  }
+  return { key, settings }
+}
+
+t.test('a token of a trusted issuer follows, if its access key is listed', async (t) => {
+  const { key, settings } = await trustedCluster(t)
+  const { sidecar, ask, revoke } = await fileHub(t, settings)
   const mint = (claims: object = {}, rest: Partial<MintOptions> = {}) =>
     mintToken({
       key,
@@ -416,6 +423,21 @@ t.test('a hub that is slower than another one looks again before it answers', as
     await follower.ask(other)
     t.equal(follower.entries().credentials.length, left, 'never an older state')
   }
+})
+
+t.test('a follower is refused by a revocation that its own request brings to the hub', async (t) => {
+  const { key, settings } = await trustedCluster(t)
+  const { database, hub } = await databaseHubs(t, settings)
+  const { adminPort } = await hub()
+  const token = await mintToken({
+    key,
+    header: { typ: 'JWT' },
+    claims: { iss: ISSUER, sub: SUBJECT, client_id: undefined },
+  })
+  const ask = (since: string) => askFeed(adminPort, { token, since })
+  await eventually(async () => (await ask('')).status === 200, 'the key set')
+  await database.sql('INSERT INTO storage_auth.revocations (access_key) VALUES ($1)', [SUBJECT])
+  t.match(await ask('a version that the hub does not know'), { status: 401, text: /InvalidToken/ })
 })
 
 t.test('the state is that of a restored database, whatever its number', async (t) => {
