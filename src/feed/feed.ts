@@ -286,9 +286,8 @@ export class Feed implements AdminRoom {
       ETag: `"${version}"`,
       Vary: 'Accept-Encoding, Authorization',
     }
-    // RFC 9111, section 5.1: a follower must know that this hub has lost its database. Rounded up, so that
-    // a follower with a newer state always sees it.
-    const ageSeconds = Math.ceil(this.#options.store.ageSeconds())
+    // RFC 9111, section 5.1: a follower must know that this hub has lost its database.
+    const ageSeconds = Math.floor(this.#options.store.ageSeconds())
     if (ageSeconds > 0) {
       headers['Age'] = ageSeconds
     }

@@ -205,6 +205,20 @@ t.test('a hub that has lost its database does not bring back a state that is old
   )
 })
 
+t.test(
+  'a hub that has lost its database a moment before its last response brings what its files say',
+  async (t) => {
+    const { hub, client, refuses } = await setUp(t)
+    const token = await tokenOf()
+    t.equal(await client.check(token), 'ok')
+    const document = wholeDocument('v2', { credentials: [OTHER] })
+    hub.respond = (res) => hub.send(res, document, { age: '4' })
+    hub.stop()
+    await hub.start()
+    await refuses(token)
+  },
+)
+
 t.test('a hub that has lost its database makes no state older', async (t) => {
   const { hub, client, sidecar } = await setUp(t, {
     settings: { 'credentials-feed-max-stale-seconds': '60' },

@@ -44,6 +44,11 @@ const MIN_KEPT_RATIO = 0.1
 const LOSS_CONFIRMED_MS = 60_000
 const LOST = 'lost nine tenths of the credentials: refused, unless it stays so for a minute'
 const OLDER = 'is older than the active state: the hub that sends it does not reach its database'
+/**
+ * A hub looks at its database a moment before it responds, and so seems to have lost it a moment earlier. What its
+ * files say meanwhile, such as a revocation, must arrive.
+ */
+const AGE_MARGIN_SECONDS = 5
 const AGE_CHECK_MS = 1000
 
 /** The result of all updates until now. A new object for each version; `state` changes in place. */
@@ -226,7 +231,7 @@ export class FeedFollower {
   #onResponse(response: FeedResponse, request: FeedRequest, isQuick: boolean): Loaded<FoundState> {
     const { update, hubAgeSeconds } = response
     const ageSeconds = this.ageSeconds() ?? Number.POSITIVE_INFINITY
-    if (update !== undefined && hubAgeSeconds > ageSeconds) {
+    if (update !== undefined && hubAgeSeconds > ageSeconds + AGE_MARGIN_SECONDS) {
       return this.#failed(OLDER, false)
     }
     this.#hubAgeMs = hubAgeSeconds * 1000
