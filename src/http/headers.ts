@@ -193,10 +193,6 @@ const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/
 
 /** Takes time linear in the name, which may be as long as `limits.headerBytes`. */
 export function headerKind(name: string): HeaderKind {
-  const listed = LISTED.get(name)
-  if (listed !== undefined) {
-    return listed
-  }
   const lower = name.toLowerCase()
   if (PLAIN_NAME.test(lower)) {
     return LISTED.get(lower) ?? unlistedKind(lower)
@@ -242,6 +238,37 @@ function setsRights(folded: string): boolean {
   return CONTAINER_SETTING.test(folded) || (ACL_OR_GRANT.test(folded) && !METADATA.test(folded))
 }
 
+const MAX_REMEMBERED = 2000
+/** Longer names are rare, and would take memory. */
+const MAX_REMEMBERED_LENGTH = 64
+
+/** Remembers the kinds of names, because most messages bring names that others have brought. */
+class RememberedKinds {
+  #kinds = new Map(LISTED)
+
+  kindOf(name: string): HeaderKind {
+    const known = this.#kinds.get(name)
+    if (known !== undefined) {
+      return known
+    }
+    const kind = headerKind(name)
+    if (name.length <= MAX_REMEMBERED_LENGTH) {
+      this.#remember(flatCopy(name), kind)
+    }
+    return kind
+  }
+
+  /** Forgets all others once there are too many: names may differ with every message. */
+  #remember(name: string, kind: HeaderKind): void {
+    if (this.#kinds.size >= MAX_REMEMBERED) {
+      this.#kinds = new Map(LISTED)
+    }
+    this.#kinds.set(name, kind)
+  }
+}
+
+const remembered = new RememberedKinds()
+
 /** Names and values, alternating. */
 export type HeaderList = readonly string[]
 
@@ -255,7 +282,7 @@ export class HeaderLines {
   constructor(raw: HeaderList, isPeerTrusted = false) {
     const kinds: HeaderKind[] = []
     for (let at = 0; at < raw.length; at += 2) {
-      const kind = headerKind(raw[at] as string)
+      const kind = remembered.kindOf(raw[at] as string)
       kinds.push(isPeerTrusted && kind === 'uncheckableOfEnvoy' ? 'other' : kind)
     }
     this.raw = raw
