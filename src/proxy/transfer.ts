@@ -150,7 +150,9 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
 
   onReadyForBody(upstreamConnection: ServingConnection): void {
     this.#upload = new Upload(this.#res.req, this.#decision, upstreamConnection, this.#upstream.config)
-    this.#res.req.once('end', () => this.#checkTrailers()) // before `Upload` writes them
+    if (this.#decision.admitted.isChunked) {
+      this.#res.req.once('end', () => this.#checkTrailers()) // before `Upload` writes them
+    }
     this.#res.continueIfExpected()
     this.#upload.start()
   }

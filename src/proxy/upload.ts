@@ -45,13 +45,34 @@ export class Upload implements PacedReader {
   start(): void {
     // As in `resume`: Node may have read nothing while the request was queued.
     restartTimeout(this.#req.socket)
-    this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
-    this.#req.once('end', () => {
-      if (this.#pending.length === 0) {
-        this.#write()
-      }
-    })
-    this.#write() // nothing is pending: begins to read the body if the upstream accepts bytes
+    this.#takeArrived()
+    this.#write() // begins to read the rest if the upstream accepts bytes
+    if (this.#writer !== undefined) {
+      this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
+      this.#req.once('end', () => {
+        if (this.#pending.length === 0) {
+          this.#write()
+        }
+      })
+    }
+  }
+
+  /** Takes the part of the body that has arrived. It leaves with the head. */
+  #takeArrived(): void {
+    if (!this.#req.context.mayRead('in', this)) {
+      return
+    }
+    let chunk: Buffer | null = this.#req.read()
+    while (chunk !== null) {
+      this.#add(chunk)
+      chunk = this.#req.read()
+    }
+  }
+
+  #add(chunk: Buffer): void {
+    this.#req.context.count('in', chunk.length)
+    this.#pending.push(chunk)
+    this.#pendingBytes += chunk.length
   }
 
   get waitsForClient(): boolean {
@@ -100,17 +121,25 @@ export class Upload implements PacedReader {
     if (this.#writer === undefined) {
       return
     }
-    this.#req.context.count('in', chunk.length)
+    this.#add(chunk)
     // An upstream may refuse an upload and close.
     // A write to the closed connection would fail and discard the response.
     // The wait lets Node read the response first: without the wait, nearly half of these responses are lost.
-    if (this.#pending.push(chunk) === 1) {
+    if (this.#pending.length === 1) {
       afterNextReads(() => this.#write())
     }
-    this.#pendingBytes += chunk.length
     if (this.#pendingBytes >= MAX_PENDING || !this.#req.context.mayRead('in', this)) {
       this.#req.pause()
     }
+  }
+
+  /**
+   * All of the body has been read. The end of a chunked body is known only once its trailers are checked.
+   */
+  get #isWhole(): boolean {
+    const { complete, readableEnded, readableLength } = this.#req
+    const isLengthRead = complete && readableLength === 0 && !this.#decision.admitted.isChunked
+    return isLengthRead || readableEnded
   }
 
   #write(): void {
@@ -123,7 +152,7 @@ export class Upload implements PacedReader {
     if (writer === undefined) {
       return
     }
-    const isLast = this.#req.readableEnded
+    const isLast = this.#isWhole
     const isChunk = isChunked && bytes > 0
     const pieces: (string | Buffer)[] = isChunk ? [`${bytes.toString(16)}\r\n`, ...pending, '\r\n'] : pending
     if (isChunked && isLast) {

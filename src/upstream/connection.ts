@@ -247,13 +247,25 @@ export class UpstreamConnection implements ServingConnection {
     this.#isRequestWritten = !request.hasBody
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     try {
-      socket.write(request.takeHead(this), 'latin1')
       if (request.hasBody) {
-        request.onReadyForBody(this)
+        this.#writeWithBody(socket, request)
+      } else {
+        socket.write(request.takeHead(this), 'latin1')
       }
     } catch (error) {
       this.close()
       request.onInternalError(error)
+    }
+  }
+
+  /** The head and the part of the body that has arrived take one write. */
+  #writeWithBody(socket: Socket, request: UpstreamRequest): void {
+    socket.cork()
+    try {
+      socket.write(request.takeHead(this), 'latin1')
+      request.onReadyForBody(this)
+    } finally {
+      socket.uncork()
     }
   }
 
