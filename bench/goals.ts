@@ -4,7 +4,7 @@ import { FEW, MANY, STRANGERS } from './flood.ts'
 import { FEW_LINES, MANY_LINES } from './growth.ts'
 import { DATABASE, LARGE_FILE, MANY_REVOCATIONS, SMALL_FILE } from './loading.ts'
 import { WORST_WAYS } from './neighbours.ts'
-import { MANY_UPSTREAMS, SOME_UPSTREAMS } from './scrapes.ts'
+import { MANY_UPSTREAMS, SEEN_PAGE, SOME_UPSTREAMS, UNSEEN_PAGE } from './scrapes.ts'
 
 /** Reads a figure of a run; `NaN` where it was not measured. */
 type Find = (scenario: string, row: string, figure: string) => number
@@ -123,13 +123,9 @@ function loadingGoals(find: Find): Goal[] {
 
 /** @param toLimit - what a request may cost beside `limit` */
 function growthGoals(find: Find, toLimit: number): Goal[] {
-  const turns = [MANY_UPSTREAMS, SOME_UPSTREAMS].flatMap((count) =>
-    ['scrape', 'status page for a minute, nobody looks', 'status page for 5 s, somebody looks'].map(
-      (what): Goal => {
-        const row = `${what}, ${count} upstreams`
-        return [`${row}: longest turn`, find('scrapes', row, 'longest turn ms'), '<=', 20, ' ms']
-      },
-    ),
+  const scrapes = [MANY_UPSTREAMS, SOME_UPSTREAMS].map((count) => `scrape, ${count} upstreams`)
+  const turns = [...scrapes, UNSEEN_PAGE, SEEN_PAGE].map(
+    (row): Goal => [`${row}: longest turn`, find('scrapes', row, 'longest turn ms'), '<=', 20, ' ms'],
   )
   const ofLines = (count: number, peer: string) => find('header-lines', `${count} lines, ${peer}`, 'CPU µs')
   const ofLine = (peer: string) =>

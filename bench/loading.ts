@@ -115,7 +115,7 @@ async function ofRevocations(bench: Bench): Promise<Row> {
   const { port, running, readyMs } = sidecar
   const requests = writeRequests(lab, [requestText(trust.mint())])
   const p99During = async (seconds: number) => {
-    const options = { port, requests, connections: CONNECTIONS, rate: RATE, seconds }
+    const options = { port, requests, connections: CONNECTIONS, rate: RATE, seconds, isPreferred: true }
     return (await load(lab, options)).p99
   }
   try {
