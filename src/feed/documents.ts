@@ -8,6 +8,7 @@ import { gzip } from 'node:zlib'
 import { FEED_FORMAT, type FeedCredential, type FeedRevocation } from '../credentials/feed/format.ts'
 import type { Revocation } from '../credentials/revocation-list.ts'
 import { type Change, type Changes, endIn, type FeedState, feedCredential, revocationChange } from './diff.ts'
+import type { History } from './history.ts'
 
 export type Encoding = 'identity' | 'gzip'
 
@@ -16,6 +17,9 @@ export interface Document {
   readonly version: string
   body(encoding: Encoding): Promise<Buffer>
 }
+
+/** The changes since a version. `bytesSince`: what they take in memory, at most. */
+type ChangesSince = Pick<History, 'since' | 'bytesSince'>
 
 interface Entries {
   readonly credentials: Parts<FeedCredential>
@@ -34,19 +38,29 @@ const ENTRIES_PER_PART = 500
  */
 const CLOCK_MARGIN_MS = 24 * 3_600_000
 
+/**
+ * Of the changes since different versions. A follower could otherwise use up the memory by asking for the
+ * changes since each version of the history.
+ */
+const MAX_CHANGES_BYTES = 64 * 1024 * 1024
+
 /** The documents of the newest version. */
 export class Documents {
   readonly #now: () => number
+  readonly #maxChangesBytes: number
   /** By the version that they lead on from; null: the whole state. */
   readonly #documents = new Map<string | null, BuiltDocument>()
+  #changesBytes = 0
 
-  constructor(now: () => number) {
+  constructor(now: () => number, maxChangesBytes = MAX_CHANGES_BYTES) {
     this.#now = now
+    this.#maxChangesBytes = maxChangesBytes
   }
 
   /** Must be called for each new version. Documents that are being sent stay usable. */
   clear(): void {
     this.#documents.clear()
+    this.#changesBytes = 0
   }
 
   whole(version: string, state: FeedState): Document {
@@ -54,9 +68,17 @@ export class Documents {
     return this.#document(version, null, () => wholeState(state, nowMs))
   }
 
-  changes(version: string, from: string, changes: () => Changes): Document {
+  /** Returns the whole state if documents with changes take too much memory. */
+  changesOrWhole(version: string, from: string, history: ChangesSince, state: FeedState): Document {
+    if (!this.#documents.has(from)) {
+      const bytes = history.bytesSince(from)
+      if (this.#changesBytes + bytes > this.#maxChangesBytes) {
+        return this.whole(version, state)
+      }
+      this.#changesBytes += bytes
+    }
     const nowMs = this.#now()
-    return this.#document(version, from, () => entriesOf(changes(), nowMs))
+    return this.#document(version, from, () => entriesOf(history.since(from), nowMs))
   }
 
   #document(version: string, from: string | null, read: () => EntriesUntil): Document {

@@ -252,7 +252,7 @@ export class Feed implements AdminRoom {
     const document =
       from === undefined
         ? this.#documents.whole(version, state)
-        : this.#documents.changes(version, from, () => this.#history.since(from))
+        : this.#documents.changesOrWhole(version, from, this.#history, state)
     this.#responses[document.kind]++
     document
       .body(encoding)

@@ -18,6 +18,13 @@ export class History {
   readonly #maxBytes: number
   readonly #steps: Step[] = []
   #bytes = 0
+  /** How many steps were forgotten. */
+  #forgotten = 0
+  /**
+   * The number of the step from each version, counted from the first of all. A version may return, as that of
+   * a file that is written again. Its last occurrence counts.
+   */
+  readonly #numbers = new Map<string, number>()
 
   constructor(maxBytes = MAX_BYTES) {
     this.#maxBytes = maxBytes
@@ -26,26 +33,44 @@ export class History {
   /** @param from - the version that the changes apply to, which was the newest until now */
   add(from: string, changes: Changes): void {
     const bytes = bytesOf(changes)
+    this.#numbers.set(from, this.#forgotten + this.#steps.length)
     this.#steps.push({ from, changes, bytes })
     this.#bytes += bytes
     while (this.#bytes > this.#maxBytes || this.#steps.length > MAX_STEPS) {
-      this.#bytes -= this.#steps.shift()?.bytes ?? 0
+      this.#forgetOldest()
     }
   }
 
   /** Whether the changes since the version are known: it may be too old, or of another history. */
   has(version: string): boolean {
-    return this.#lastStepFrom(version) >= 0
+    return this.#numbers.has(version)
   }
 
   /** Must be called only for a version that is known. */
   since(version: string): Changes {
-    return joined(this.#steps.slice(this.#lastStepFrom(version)).map(({ changes }) => changes))
+    return joined(this.#stepsSince(version).map(({ changes }) => changes))
   }
 
-  /** A version may return, as that of a file that is written again. Its last occurrence counts. */
-  #lastStepFrom(version: string): number {
-    return this.#steps.findLastIndex(({ from }) => from === version)
+  /** What `since` takes in memory, at most. */
+  bytesSince(version: string): number {
+    return this.#stepsSince(version).reduce((sum, { bytes }) => sum + bytes, 0)
+  }
+
+  #stepsSince(version: string): readonly Step[] {
+    const number = this.#numbers.get(version) ?? this.#forgotten
+    return this.#steps.slice(number - this.#forgotten)
+  }
+
+  #forgetOldest(): void {
+    const oldest = this.#steps.shift()
+    if (oldest === undefined) {
+      return
+    }
+    this.#bytes -= oldest.bytes
+    if (this.#numbers.get(oldest.from) === this.#forgotten) {
+      this.#numbers.delete(oldest.from)
+    }
+    this.#forgotten++
   }
 }
 

@@ -124,14 +124,12 @@ async function follow(state: FeedState): Promise<FollowedState> {
   return FollowedState.of(await checked(body))
 }
 
+const NOTHING = stateOf({ credentials: [], file: [], database: [] })
+
 async function apply(state: FollowedState, changes: Changes): Promise<void> {
-  state.apply(
-    await checked(
-      await documents()
-        .changes('2', '1', () => changes)
-        .body('identity'),
-    ),
-  )
+  const history = { since: () => changes, bytesSince: () => 0 }
+  const document = documents().changesOrWhole('2', '1', history, NOTHING)
+  state.apply(await checked(await document.body('identity')))
 }
 
 async function checked(body: Buffer) {
@@ -243,6 +241,7 @@ t.test('a history leads on from each version that it keeps, and forgets the olde
     [{ accountId: 'a' }, { accountId: 'b' }],
   )
   t.equal(history.since('2').revocations.size, 1)
+  t.ok(history.bytesSince('1') > history.bytesSince('2'))
   for (const version of ['3', '4', '5', '2']) {
     history.add(version, changes(version))
   }
@@ -278,6 +277,17 @@ t.test('a body is built once for all followers, and again when a credential of i
   built.clear()
   nowMs = NOW
   t.not(built.whole('2', state), whole)
+})
+
+t.test('changes since many versions take bounded memory: then followers share the whole state', (t) => {
+  const built = new Documents(() => NOW, 1000)
+  const history = { since: () => diff(NOTHING, NOTHING), bytesSince: () => 300 }
+  const kindSince = (from: string) => built.changesOrWhole('9', from, history, NOTHING).kind
+  t.same(['1', '2', '3', '4', '5'].map(kindSince), ['changes', 'changes', 'changes', 'whole', 'whole'])
+  t.equal(kindSince('2'), 'changes', 'a document that is there is sent again')
+  built.clear()
+  t.equal(kindSince('4'), 'changes', 'the next version has documents of its own')
+  t.end()
 })
 
 t.test('a revocation of two lists is in the whole state until the later of its ends', async (t) => {
