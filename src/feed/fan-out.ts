@@ -76,15 +76,19 @@ const MAX_LARGE_BODIES = 64
 interface SendLimits {
   /** Without reading anything. */
   readonly stalledMs: number
+  /** The same, while others wait until a large body has been written. */
+  readonly contendedMs: number
   /** For a body of more than `CHUNK_BYTES`, once it is being written. */
   readonly bodyMs: number
 }
-const LIMITS: SendLimits = { stalledMs: 10_000, bodyMs: 60_000 }
+const LIMITS: SendLimits = { stalledMs: 10_000, contendedMs: 1000, bodyMs: 60_000 }
 
 /** Writes the bodies of responses whose heads are set. */
 export class BodyWriter {
   readonly #large = pLimit(MAX_LARGE_BODIES)
   readonly #limits: SendLimits
+  /** Responses with large bodies that may stall for `stalledMs`. */
+  readonly #patient = new Set<ServerResponse>()
 
   constructor(limits = LIMITS) {
     this.#limits = limits
@@ -93,22 +97,46 @@ export class BodyWriter {
   /** Never rejects. A follower that is too slow loses its connection. */
   async write(res: ServerResponse, body: Buffer): Promise<void> {
     if (body.length > CHUNK_BYTES && res.req.method !== 'HEAD') {
-      return this.#large(() => this.#writeParts(res, body))
+      const written = this.#large(() => this.#writeParts(res, body))
+      this.#makeRoom()
+      return written
     }
-    this.#closeIfStalled(res)
+    closeIfStalled(res, this.#limits.stalledMs)
     res.end(body)
   }
 
   async #writeParts(res: ServerResponse, body: Buffer): Promise<void> {
-    this.#closeIfStalled(res)
-    const signal = AbortSignal.timeout(this.#limits.bodyMs)
+    const { stalledMs, contendedMs, bodyMs } = this.#limits
+    if (this.#isContended()) {
+      closeIfStalled(res, contendedMs)
+    } else {
+      closeIfStalled(res, stalledMs)
+      this.#patient.add(res)
+    }
+    const signal = AbortSignal.timeout(bodyMs)
     await pipeline(Readable.from(chunksOf(body)), res, { signal }).catch(() => res.destroy())
+    this.#patient.delete(res)
   }
 
-  /** Node closes the connection after this time without progress. */
-  #closeIfStalled(res: ServerResponse): void {
-    res.socket?.setTimeout(this.#limits.stalledMs)
+  #isContended(): boolean {
+    return this.#large.activeCount === MAX_LARGE_BODIES && this.#large.pendingCount > 0
   }
+
+  /** Followers that do not read must not hold up those that do. */
+  #makeRoom(): void {
+    if (!this.#isContended()) {
+      return
+    }
+    for (const res of this.#patient) {
+      closeIfStalled(res, this.#limits.contendedMs)
+    }
+    this.#patient.clear()
+  }
+}
+
+/** Node closes the connection after this time without progress. */
+function closeIfStalled(res: ServerResponse, ms: number): void {
+  res.socket?.setTimeout(ms)
 }
 
 function* chunksOf(body: Buffer): Generator<Buffer> {
