@@ -48,7 +48,10 @@ t.test('a body of any size arrives whole', async (t) => {
 })
 
 t.test('a follower that does not read costs a bounded buffer, and is dropped', async (t) => {
-  const { ask, responses } = await setUp(t, new BodyWriter({ stalledMs: 500, contendedMs: HOUR, bodyMs: HOUR }))
+  const { ask, responses } = await setUp(
+    t,
+    new BodyWriter({ stalledMs: 500, contendedMs: HOUR, bodyMs: HOUR }),
+  )
   const response = await ask()
   await eventually(() => Number(responses[0]?.writableLength) > 0, 'the buffers to be full')
   t.ok(Number(responses[0]?.writableLength) <= 2 * 65_536, 'of this process')
@@ -57,14 +60,20 @@ t.test('a follower that does not read costs a bounded buffer, and is dropped', a
 })
 
 t.test('a follower that reads too slowly is dropped', async (t) => {
-  const { ask, responses } = await setUp(t, new BodyWriter({ stalledMs: HOUR, contendedMs: HOUR, bodyMs: 500 }))
+  const { ask, responses } = await setUp(
+    t,
+    new BodyWriter({ stalledMs: HOUR, contendedMs: HOUR, bodyMs: 500 }),
+  )
   const response = await ask()
   await eventually(() => responses[0]?.destroyed, 'the end of the connection')
   response.destroy()
 })
 
 t.test('slow followers take only so many places, and the places are free again', async (t) => {
-  const { ask, responses } = await setUp(t, new BodyWriter({ stalledMs: 300, contendedMs: HOUR, bodyMs: HOUR }))
+  const { ask, responses } = await setUp(
+    t,
+    new BodyWriter({ stalledMs: 300, contendedMs: HOUR, bodyMs: HOUR }),
+  )
   const slow = await Promise.all(Array.from({ length: 66 }, ask)).catch(() => [])
   // The heads of those that wait for a place go out with the first bytes of their bodies.
   for (const response of slow) {
