@@ -7,6 +7,7 @@ import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 
 const HOUR = 3_600_000
+const PATIENT = { stalledMs: HOUR, contendedMs: HOUR, bodyMs: HOUR }
 /** More than the system buffers of a connection. */
 const LARGE = Buffer.alloc(48 * 1024 * 1024, 'state')
 
@@ -48,10 +49,7 @@ t.test('a body of any size arrives whole', async (t) => {
 })
 
 t.test('a follower that does not read costs a bounded buffer, and is dropped', async (t) => {
-  const { ask, responses } = await setUp(
-    t,
-    new BodyWriter({ stalledMs: 500, contendedMs: HOUR, bodyMs: HOUR }),
-  )
+  const { ask, responses } = await setUp(t, new BodyWriter({ ...PATIENT, stalledMs: 500 }))
   const response = await ask()
   await eventually(() => Number(responses[0]?.writableLength) > 0, 'the buffers to be full')
   t.ok(Number(responses[0]?.writableLength) <= 2 * 65_536, 'of this process')
@@ -60,20 +58,14 @@ t.test('a follower that does not read costs a bounded buffer, and is dropped', a
 })
 
 t.test('a follower that reads too slowly is dropped', async (t) => {
-  const { ask, responses } = await setUp(
-    t,
-    new BodyWriter({ stalledMs: HOUR, contendedMs: HOUR, bodyMs: 500 }),
-  )
+  const { ask, responses } = await setUp(t, new BodyWriter({ ...PATIENT, bodyMs: 500 }))
   const response = await ask()
   await eventually(() => responses[0]?.destroyed, 'the end of the connection')
   response.destroy()
 })
 
 t.test('slow followers take only so many places, and the places are free again', async (t) => {
-  const { ask, responses } = await setUp(
-    t,
-    new BodyWriter({ stalledMs: 300, contendedMs: HOUR, bodyMs: HOUR }),
-  )
+  const { ask, responses } = await setUp(t, new BodyWriter({ ...PATIENT, stalledMs: 300, contendedMs: 300 }))
   const slow = await Promise.all(Array.from({ length: 66 }, ask)).catch(() => [])
   // The heads of those that wait for a place go out with the first bytes of their bodies.
   for (const response of slow) {
@@ -85,10 +77,7 @@ t.test('slow followers take only so many places, and the places are free again',
 })
 
 t.test('followers that do not read make room as soon as others wait', async (t) => {
-  const { ask, responses } = await setUp(
-    t,
-    new BodyWriter({ stalledMs: HOUR, contendedMs: 300, bodyMs: HOUR }),
-  )
+  const { ask, responses } = await setUp(t, new BodyWriter({ ...PATIENT, contendedMs: 300 }))
   const stalled = await Promise.all(Array.from({ length: 64 }, ask))
   await eventually(
     () => responses.every(({ writableLength }) => writableLength > 0),
