@@ -25,7 +25,10 @@ export interface LoadOptions {
   readonly seconds: number
   /** Requests a second; without it, as many as are answered. */
   readonly rate?: number
-  /** Seconds before those that count; default 0. Meanwhile, the load client compiles its code. Needs a rate. */
+  /**
+   * Seconds before those that count; default 0. Needs a rate.
+   * Meanwhile, the load client compiles its code.
+   */
   readonly settleSeconds?: number
   /** Its latencies are the figure, so it has priority over the other load of its core. Needs a rate. */
   readonly isPreferred?: boolean

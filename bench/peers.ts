@@ -239,7 +239,10 @@ export async function startSmallUpstream(lab: Lab): Promise<number> {
   return port
 }
 
-/** Starts the storage service of large objects; resolves with its port. `prefix`: words before its command. */
+/**
+ * Starts the storage service of large objects; resolves with its port.
+ * `prefix`: words before its command.
+ */
 export async function startObjectUpstream(lab: Lab, prefix: readonly string[] = []): Promise<number> {
   const port = await freePort()
   const program = [process.execPath, join(import.meta.dirname, 'upstream.js'), String(port)]

@@ -35,13 +35,15 @@ export function freePorts(count: number): Promise<readonly number[]> {
  * listens on its port a moment after the port was found free. Resolves with that first port.
  */
 async function holdBlock(): Promise<number> {
-  for (let block = process.pid % BLOCKS; ; block = (block + 1) % BLOCKS) {
+  let block = process.pid % BLOCKS
+  while (true) {
     const first = FIRST_PORT + block * BLOCK_PORTS
     const server = await listenOn(first)
     if (server !== undefined) {
       server.unref()
       return first
     }
+    block = (block + 1) % BLOCKS
   }
 }
 

@@ -45,8 +45,8 @@ const LOSS_CONFIRMED_MS = 60_000
 const LOST = 'lost nine tenths of the credentials: refused, unless it stays so for a minute'
 const OLDER = 'is older than the active state: the hub that sends it does not reach its database'
 /**
- * A hub looks at its database a moment before it responds, and so seems to have lost it a moment earlier. What its
- * files say meanwhile, such as a revocation, must arrive.
+ * A hub looks at its database a moment before it responds, and so seems to have lost it a moment earlier.
+ * What its files say meanwhile, such as a revocation, must arrive.
  */
 const AGE_MARGIN_SECONDS = 5
 const AGE_CHECK_MS = 1000
