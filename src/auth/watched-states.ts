@@ -120,7 +120,7 @@ async function countLost(
   const ended = endedTokensOf(options)
   let lost = 0
   await eachInTurns(before.names(), COMPARED_PER_TURN, (revocation) => {
-    if (!before.hasEnded(revocation, ended) && !after.covers(revocation)) {
+    if (before.isLostIn(after, revocation, ended)) {
       lost++
     }
   })

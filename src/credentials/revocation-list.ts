@@ -135,10 +135,15 @@ export class RevocationList {
   /** Yields the revocations of this list that `other` lacks, and whose tokens have not all ended. */
   *lostIn(other: RevocationList, ended: EndedTokens): Generator<Revocation> {
     for (const revocation of this.names()) {
-      if (!this.hasEnded(revocation, ended) && !other.covers(revocation)) {
+      if (this.isLostIn(other, revocation, ended)) {
         yield revocation
       }
     }
+  }
+
+  /** Whether `other` lacks a revocation of this list whose tokens have not all ended. */
+  isLostIn(other: RevocationList, revocation: Revocation, ended: EndedTokens): boolean {
+    return !this.hasEnded(revocation, ended) && !other.covers(revocation)
   }
 
   /** Whether all tokens of a revocation of this list have ended. */
