@@ -27,6 +27,8 @@ export interface Lab {
    * `prefix`: words before its command.
    */
   ask(script: string, options: object, prefix?: readonly string[]): Promise<unknown>
+  /** Starts one of the benchmark's own programs on core 1, which it leaves at once to others. */
+  runYielding(script: string, options: object): Running
 }
 
 const TYPESCRIPT = `--import=${import.meta.resolve('../scripts/strip-types.mjs')}`
@@ -45,6 +47,11 @@ export const pinned = (core: Core): [string, ...string[]] => [
  * Without the right to raise its priority, `nice` says so and runs it all the same.
  */
 export const PREFERRED: readonly string[] = ['nice', '-n', '-10']
+/**
+ * The words before a command that leaves core 1 at once to others that have work. Beside a command of ordinary
+ * scheduling, these would wait for some 3 ms whatever their priority is (since Linux 6.6).
+ */
+const YIELDING: readonly string[] = ['chrt', '--idle', '0']
 
 export function openLab(): Lab {
   const directory = mkdtempSync(join(tmpdir(), 'bench-'))
@@ -79,7 +86,13 @@ export function openLab(): Lab {
     process.once(signal, () => process.exit(128 + constants.signals[signal]))
   }
 
-  return {
+  const words = (prefix: readonly string[], script: string, options: object): [string, string[]] => {
+    const program = [process.execPath, TYPESCRIPT, join(import.meta.dirname, script)]
+    const [command = '', ...args] = [...prefix, ...program, JSON.stringify(options)]
+    return [command, args]
+  }
+
+  const lab: Lab = {
     directory,
     run(core, command, args, env = {}) {
       const child = start(core, command, args, env, 'ignore')
@@ -95,9 +108,12 @@ export function openLab(): Lab {
         },
       }
     },
+    runYielding(script, options) {
+      const [command, args] = words(YIELDING, script, options)
+      return lab.run(1, command, args)
+    },
     async ask(script, options, prefix = []) {
-      const program = [process.execPath, TYPESCRIPT, join(import.meta.dirname, script)]
-      const [command = '', ...args] = [...prefix, ...program, JSON.stringify(options)]
+      const [command, args] = words(prefix, script, options)
       const child = start(1, command, args, {}, 'pipe')
       let output = ''
       child.stdout?.setEncoding('utf8').on('data', (text: string) => {
@@ -110,6 +126,7 @@ export function openLab(): Lab {
       return JSON.parse(output)
     },
   }
+  return lab
 }
 
 /** Resolves once a port answers; rejects after ten seconds. */

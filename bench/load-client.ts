@@ -7,7 +7,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
-import { quantile } from './lab.ts'
+import { median, quantile } from './lab.ts'
 import { type LoadOptions, SEPARATOR } from './load.ts'
 
 const {
@@ -17,11 +17,13 @@ const {
   seconds,
   rate,
   settleSeconds = 0,
+  parts = 1,
   first = 0,
 }: LoadOptions = JSON.parse(process.argv[2] ?? '')
 const texts = readFileSync(requests.file, 'latin1').split(SEPARATOR)
 
-const latencies: number[] = []
+/** One list for each part of the time. */
+const latencies: readonly number[][] = Array.from({ length: parts }, () => [])
 let refused = 0
 let failed = 0
 let turn = first
@@ -94,7 +96,8 @@ class Connection {
       failed++
       return
     }
-    latencies.push(now - this.#due)
+    const part = Math.floor(((this.#due - counts) * parts) / (ends - counts))
+    latencies[part]?.push(now - this.#due)
     if (this.#status >= 400) {
       refused++
     }
@@ -151,8 +154,9 @@ if (rate === undefined) {
 
 setTimeout(() => {
   const elapsed = (performance.now() - counts) / 1000
-  const p99 = quantile(latencies, 0.99)
-  const inTime = latencies.filter((latency) => latency <= 1000).length
-  const report = { requests: latencies.length, seconds: elapsed, p99, inTime, refused, failed }
+  const p99 = median(latencies.map((ofPart) => quantile(ofPart, 0.99)))
+  const all = latencies.flat()
+  const inTime = all.filter((latency) => latency <= 1000).length
+  const report = { requests: all.length, seconds: elapsed, p99, inTime, refused, failed }
   process.stdout.write(JSON.stringify(report), () => process.exit())
 }, ends - began)

@@ -32,6 +32,11 @@ export interface LoadOptions {
   readonly settleSeconds?: number
   /** Its latencies are the figure, so it has priority over the other load of its core. Needs a rate. */
   readonly isPreferred?: boolean
+  /**
+   * Divides the time into so many parts; default 1. `p99` is then the median of those of the parts, so that
+   * one pause of the machine does not decide it. Needs a rate.
+   */
+  readonly parts?: number
   /** The request to begin with; default 0. */
   readonly first?: number
 }

@@ -2,9 +2,10 @@
  * The scenarios of one account beside another. The quiet one sends requests at a constant rate; the loud one
  * does its worst, in one way after the other.
  */
-import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Figures, Row, Section } from './compare.ts'
+import type { HeldConnections } from './held-connections.ts'
 import { listening, PREFERRED } from './lab.ts'
 import { limitsSetting } from './limits.ts'
 import { type LoadReport, linkText, loadWithAnyAnswers, requestText, writeRequests } from './load.ts'
@@ -14,9 +15,14 @@ import { MeasuredTurns } from './turns.ts'
 
 const QUIET_RATE = 200
 const QUIET_CONNECTIONS = 20
-/** The loud account begins so much earlier than the quiet one is measured, at least. */
+/** The load client compiles its code meanwhile. */
 const SETTLE_SECONDS = 1
+/** Of the time that is measured. An odd number has a median. */
+const PARTS = 5
 const LOUD_RATE = 3000
+/** The loud one is ended earlier. */
+const MAX_SECONDS = 60
+const MORE_TOKENS_THAN_CACHED = 20_000
 /** More than an account may have at an upstream. */
 const MANY = 300
 const GIB = 2 ** 30
@@ -30,7 +36,6 @@ interface Loud {
   /** The line `Authorization` of its token. */
   readonly bearer: string
   readonly mint: Trust['mint']
-  readonly seconds: number
 }
 
 interface Way {
@@ -39,32 +44,22 @@ interface Way {
   readonly limits?: string
   readonly settings?: Readonly<Record<string, string>>
   /** Begins. Returns what ends it. */
-  readonly begin: (loud: Loud) => () => void
+  readonly begin: (loud: Loud) => () => Promise<void>
 }
 
-/** Sends bytes on so many connections, and keeps them open. `act`: what each does from then on. */
-function hold({ port }: Loud, count: number, head: string, act: (socket: Socket) => void = () => {}) {
-  const sockets = Array.from({ length: count }, () => {
-    const socket = connect(port, '127.0.0.1')
-    socket.on('error', () => socket.destroy())
-    socket.write(head)
-    act(socket)
-    return socket
-  })
-  return () => {
-    for (const socket of sockets) {
-      socket.destroy()
-    }
-  }
+/** Sends bytes on so many connections, and keeps them open. `then`: what each does from then on. */
+function hold({ bench, port }: Loud, count: number, head: string, then: HeldConnections['then']) {
+  const options: HeldConnections = { port, count, head, then }
+  const running = bench.lab.runYielding('held-connections.ts', options)
+  return () => running.stop()
 }
 
-/** Sends these requests at a constant rate for as long as the quiet account is measured. */
-function flood({ bench, port, seconds }: Loud, texts: readonly string[], rate: number) {
+/** Sends these requests at a constant rate, one after the other and again from the first. */
+function flood({ bench, port }: Loud, texts: readonly string[], rate: number) {
   const requests = writeRequests(bench.lab, texts)
-  const options = { port, requests, connections: 100, rate, seconds: seconds + 2 * SETTLE_SECONDS }
-  const flooding = loadWithAnyAnswers(bench.lab, options)
-  flooding.catch((error: unknown) => bench.skip(`flood: ${error}`))
-  return () => {}
+  const options = { port, requests, connections: 100, rate, seconds: MAX_SECONDS }
+  const running = bench.lab.runYielding('load-client.ts', options)
+  return () => running.stop()
 }
 
 const get = (path: string, ...lines: readonly string[]) =>
@@ -72,31 +67,6 @@ const get = (path: string, ...lines: readonly string[]) =>
 
 const put = (path: string, length: number, bearer: string) =>
   `PUT ${path} HTTP/1.1\r\nHost: storage.example\r\n${bearer}\r\nContent-Length: ${length}\r\n\r\n`
-
-function read(socket: Socket): void {
-  socket.resume()
-}
-
-/** Reads 1 KB a second. */
-function readSlowly(socket: Socket): void {
-  socket.on('readable', () => {})
-  const reading = setInterval(() => socket.read(Math.min(1024, socket.readableLength)), 1000)
-  socket.on('close', () => clearInterval(reading))
-}
-
-function write(socket: Socket): void {
-  const block = Buffer.alloc(1 << 16, 'x')
-  const writeOn = () => {
-    while (!socket.destroyed && socket.write(block)) {}
-  }
-  socket.on('drain', writeOn)
-  writeOn()
-}
-
-function writeSlowly(socket: Socket): void {
-  const writing = setInterval(() => socket.write('x'), 1000)
-  socket.on('close', () => clearInterval(writing))
-}
 
 const HANDSHAKE = [
   'Connection: Upgrade',
@@ -114,35 +84,39 @@ const LIMITED_WAYS: readonly Way[] = [
   {
     name: 'concurrency',
     limits: '{ inFlight: 16 }',
-    begin: (loud) => hold(loud, MANY, `${put('/stall', 1, loud.bearer)}x`, read),
+    begin: (loud) => hold(loud, MANY, `${put('/stall', 1, loud.bearer)}x`, 'read'),
   },
   {
     name: 'bytes down',
     limits: '{ downloadBytesPerSecond: 10000000 }',
-    begin: (loud) => hold(loud, 20, get(`/object?size=${10 * GIB}`, loud.bearer), read),
+    begin: (loud) =>
+      hold(loud, 20, get(`/object?size=${10 * GIB}&block=${SMALL_BLOCK}`, loud.bearer), 'read'),
   },
   {
     name: 'bytes up',
     limits: '{ uploadBytesPerSecond: 10000000 }',
-    begin: (loud) => hold(loud, 20, put('/object', 10 * GIB, loud.bearer), write),
+    begin: (loud) => hold(loud, 20, put('/object', 10 * GIB, loud.bearer), 'write'),
   },
 ]
 
 export const WORST_WAYS: readonly Way[] = [
-  { name: 'slow uploads', begin: (loud) => hold(loud, MANY, put('/object', GIB, loud.bearer), writeSlowly) },
+  {
+    name: 'slow uploads',
+    begin: (loud) => hold(loud, MANY, put('/object', GIB, loud.bearer), 'write slowly'),
+  },
   {
     name: 'slow reads',
     begin: (loud) =>
-      hold(loud, MANY, get(`/object?size=${GIB}&block=${SMALL_BLOCK}`, loud.bearer), readSlowly),
+      hold(loud, MANY, get(`/object?size=${GIB}&block=${SMALL_BLOCK}`, loud.bearer), 'read slowly'),
   },
   {
     name: 'tunnels',
     settings: { SIDECAR_UPGRADE_ENABLED: 'true' },
-    begin: (loud) => hold(loud, MANY, get('/socket', loud.bearer, ...HANDSHAKE), writeSlowly),
+    begin: (loud) => hold(loud, MANY, get('/socket', loud.bearer, ...HANDSHAKE), 'write slowly'),
   },
   {
     name: 'queue places',
-    begin: (loud) => hold(loud, 5 * MANY, `${put('/stall', 1, loud.bearer)}x`, read),
+    begin: (loud) => hold(loud, 5 * MANY, `${put('/stall', 1, loud.bearer)}x`, 'read'),
   },
   {
     name: 'links',
@@ -161,8 +135,9 @@ export const WORST_WAYS: readonly Way[] = [
   {
     name: 'first uses of tokens',
     begin: (loud) => {
-      const count = (LOUD_RATE / 3) * (loud.seconds + 2 * SETTLE_SECONDS)
-      const texts = Array.from({ length: count }, () => get('/a', `Authorization: Bearer ${loud.mint()}`))
+      const texts = Array.from({ length: MORE_TOKENS_THAN_CACHED }, () =>
+        get('/a', `Authorization: Bearer ${loud.mint()}`),
+      )
       return flood(loud, texts, LOUD_RATE / 3)
     },
   },
@@ -198,25 +173,35 @@ async function preparation(bench: Bench) {
   const mint: Trust['mint'] = (claims, header) => trust.mint({ sub, client_id, ...claims }, header)
   const upstreamPort = await startObjectUpstream(lab, PREFERRED)
   const requests = writeRequests(lab, [requestText(trust.mint())])
-  const seconds = quick ? 2 : 8
+  const seconds = quick ? 2 : 10
+  // The first requests of each kind make V8 compile for some seconds.
+  const loudWarmUpMs = quick ? 2000 : 8000
   const turns = new MeasuredTurns(lab.directory)
 
   return async ({ name, settings = {}, begin }: Way): Promise<Row> => {
     const port = await freePort()
     const running = await sidecarWith({ ...settings, ...turns.env }).start({ ...bench, port, upstreamPort })
     const common = { port, requests, connections: QUIET_CONNECTIONS }
-    const quiet = { ...common, rate: QUIET_RATE, settleSeconds: SETTLE_SECONDS, seconds, isPreferred: true }
+    const quiet = {
+      ...common,
+      rate: QUIET_RATE,
+      settleSeconds: SETTLE_SECONDS,
+      seconds,
+      parts: PARTS,
+      isPreferred: true,
+    }
     try {
       await listening(port)
       await loadWithAnyAnswers(lab, { ...common, rate: 3000, seconds: quick ? 1 : 4 })
       turns.restart()
       const alone = await loadWithAnyAnswers(lab, quiet)
       const { wait: waitAlone } = turns.read()
+      const end = begin({ bench, port, bearer: `Authorization: Bearer ${mint()}`, mint })
+      await sleep(loudWarmUpMs)
       turns.restart()
-      const end = begin({ bench, port, bearer: `Authorization: Bearer ${mint()}`, mint, seconds })
       const beside = await loadWithAnyAnswers(lab, quiet)
       const { longest, wait } = turns.read()
-      end()
+      await end()
       const served = (beside.requests - beside.refused) / (alone.requests - alone.refused)
       const figures: Figures = {
         'p99 alone, ms': p99Of(alone),

@@ -1,12 +1,30 @@
 /**
  * The storage service of large objects: `node upstream.js PORT`. `GET /object?size=N` sends N bytes, `PUT
  * /stall` reads nothing, any other PUT counts what it receives, and any other GET is answered with 1 KiB.
- * A WebSocket echoes.
+ * A WebSocket echoes. Other requests are answered between any two blocks of all objects.
  */
 import { createServer } from 'node:http'
 
 const block = Buffer.alloc(1 << 20, 'x')
 const small = block.subarray(0, 1024)
+
+/** What sends the next block of each object. */
+const senders = []
+
+function sendLater(send) {
+  if (senders.push(send) === 1) {
+    setImmediate(sendNext)
+  }
+}
+
+function sendNext() {
+  const [send] = senders
+  send()
+  senders.shift()
+  if (senders.length > 0) {
+    setImmediate(sendNext)
+  }
+}
 
 createServer({ highWaterMark: 1 << 20 }, (req, res) => {
   res.on('error', () => {})
@@ -30,14 +48,18 @@ createServer({ highWaterMark: 1 << 20 }, (req, res) => {
   let left = size === null ? small.length : Number(size)
   res.writeHead(200, { 'Content-Length': left, 'Content-Type': 'application/octet-stream' })
   const send = () => {
-    while (left > 0) {
-      const chunk = block.subarray(0, Math.min(left, blockSize))
-      left -= chunk.length
-      if (!res.write(chunk) && left > 0) {
-        return res.once('drain', send)
-      }
+    if (res.destroyed) {
+      return
     }
-    res.end()
+    const chunk = block.subarray(0, Math.min(left, blockSize))
+    left -= chunk.length
+    if (left === 0) {
+      res.end(chunk)
+    } else if (res.write(chunk)) {
+      sendLater(send)
+    } else {
+      res.once('drain', () => sendLater(send))
+    }
   }
   send()
 })

@@ -11,12 +11,18 @@ export type ReportError = (requestId: string, error: unknown) => void
 
 /** After a failed write. */
 const FLUSH_MS = 1000
+/** The lines of this time are written together, because each write wakes a thread. */
+const GATHER_MS = 10
+const MAX_GATHERED = 16 * 1024
 
 /** Writes log lines to stdout. `process.stdout` must be used before: it makes a pipe non-blocking. */
 export class LogDestination {
   /** The number of lines that were dropped because the reader was slow or a write failed. */
   dropped = 0
   #isOpen = true
+  /** The lines that wait to be written together. */
+  #gathered = ''
+  #gathering: NodeJS.Timeout | undefined
   #flushing: NodeJS.Timeout | undefined
   readonly #stream = pino.destination({
     dest: 1,
@@ -26,17 +32,39 @@ export class LogDestination {
   })
 
   constructor() {
-    this.#stream.on('drop', () => this.dropped++)
+    this.#stream.on('drop', (lines: string) => {
+      this.dropped += lines.split('\n').length - 1
+    })
     // Without a listener, the error of a full disk ends the process. pino itself handles a closed pipe.
     this.#stream.on('error', () => this.#flushLater())
     // pino flushes at exit. If the reader of a full pipe is stuck, the flush would wait forever.
-    process.prependListener('exit', () => this.#stream.destroy())
+    // Node itself waits for a write that has begun.
+    process.prependListener('exit', () => {
+      this.#writeGathered()
+      this.#stream.destroy()
+    })
   }
 
   /** Never blocks. */
   write(line: string): void {
-    if (this.#isOpen) {
-      this.#stream.write(line)
+    if (!this.#isOpen) {
+      return
+    }
+    this.#gathered += line
+    if (this.#gathered.length >= MAX_GATHERED) {
+      this.#writeGathered()
+    } else {
+      this.#gathering ??= setTimeout(() => this.#writeGathered(), GATHER_MS)
+    }
+  }
+
+  #writeGathered(): void {
+    clearTimeout(this.#gathering)
+    this.#gathering = undefined
+    const lines = this.#gathered
+    this.#gathered = ''
+    if (lines !== '') {
+      this.#stream.write(lines)
     }
   }
 
@@ -53,6 +81,7 @@ export class LogDestination {
   /** Accepts no more lines, and writes the queued lines for at most half a second. */
   async close(): Promise<void> {
     this.#isOpen = false
+    this.#writeGathered()
     const closed = new Promise((resolve) => this.#stream.once('close', resolve))
     this.#stream.end()
     await Promise.race([closed, sleep(500)])
