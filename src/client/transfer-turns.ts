@@ -6,12 +6,12 @@
 import { onceAfterReads } from '../http/node-http.ts'
 import type { PacedReader } from '../room.ts'
 
-/** Twice what libuv reads from one socket, so that a transfer alone never waits. Takes about 4 ms. */
-const MAX_BYTES = 4 * 1024 * 1024
+/** Takes about 1 ms. */
+const MAX_BYTES = 1024 * 1024
 /** A transfer that has moved less does not wait for large ones. */
 const SMALL_TRANSFER_BYTES = 32 * 1024
 /** Transfers that read on in a turn, the one that has waited longest first. */
-const MAX_RESUMED = 32
+const MAX_RESUMED = 16
 
 export class TransferTurns {
   #bytes = 0
