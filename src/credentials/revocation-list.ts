@@ -4,6 +4,7 @@ import { addFingerprint, fingerprintOf, subtractFingerprint } from '../base/fing
 import { nameSchema, timeSchema } from '../base/values.ts'
 import { type ListFormat, type Parse, parseList } from '../files/yaml-list.ts'
 import type { RevocableToken } from '../token/caller.ts'
+import { RevocationBounds } from './revocation-bounds.ts'
 
 export interface Revocation {
   readonly jti?: string | null | undefined
@@ -30,12 +31,6 @@ export interface EndedTokens {
   readonly issuedBeforeMs: number
 }
 
-/**
- * The times of the revocations of a name, in epoch milliseconds.
- * Tokens that were issued before one of them are revoked.
- */
-type Bounds = Map<string, number[]>
-
 export class RevocationList {
   /** A text that differs after every change of the file. Empty for rows of a database. */
   readonly version: string
@@ -48,8 +43,8 @@ export class RevocationList {
   readonly #tokens = new Map<string | undefined, Map<string, number>>()
   /** How many revocations a token id has beyond the first, by `tokenKey`. */
   readonly #repeats = new Map<string, number>()
-  readonly #accounts: Bounds = new Map()
-  readonly #accessKeys: Bounds = new Map()
+  readonly #accounts = new RevocationBounds()
+  readonly #accessKeys = new RevocationBounds()
 
   constructor(version = '') {
     this.version = version
@@ -73,10 +68,10 @@ export class RevocationList {
       this.#addToken(jti, issuer, expiresAtMs)
     }
     if (accountId) {
-      addBound(this.#accounts, accountId, bound)
+      this.#accounts.add(accountId, bound)
     }
     if (accessKey) {
-      addBound(this.#accessKeys, accessKey, bound)
+      this.#accessKeys.add(accessKey, bound)
     }
   }
 
@@ -90,10 +85,10 @@ export class RevocationList {
       this.#removeToken(jti, issuer)
     }
     if (accountId) {
-      removeBound(this.#accounts, accountId, bound)
+      this.#accounts.remove(accountId, bound)
     }
     if (accessKey) {
-      removeBound(this.#accessKeys, accessKey, bound)
+      this.#accessKeys.remove(accessKey, bound)
     }
   }
 
@@ -106,9 +101,11 @@ export class RevocationList {
       const endsAtSeconds = this.#tokens.get(issuer ?? undefined)?.get(jti)
       return endsAtSeconds === undefined ? undefined : endsAtSeconds * 1000
     }
-    const bounds = accountId ? this.#accounts.get(accountId) : this.#accessKeys.get(accessKey ?? '')
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
-    return bounds?.includes(bound) ? Number.POSITIVE_INFINITY : undefined
+    const isListed = accountId
+      ? this.#accounts.has(accountId, bound)
+      : this.#accessKeys.has(accessKey ?? '', bound)
+    return isListed ? Number.POSITIVE_INFINITY : undefined
   }
 
   /** Those that differ in what they revoke, as they are at this moment: later changes add none. */
@@ -116,8 +113,8 @@ export class RevocationList {
     const tokens = [...this.#tokens].map(([issuer, ends]) => ({ issuer, jtis: [...ends.keys()], ends }))
     return allOf([
       ...tokens.map(tokenRevocations),
-      boundRevocations([...this.#accounts], (accountId) => ({ accountId })),
-      boundRevocations([...this.#accessKeys], (accessKey) => ({ accessKey })),
+      boundRevocations(this.#accounts.all(), (accountId) => ({ accountId })),
+      boundRevocations(this.#accessKeys.all(), (accessKey) => ({ accessKey })),
     ])
   }
 
@@ -127,8 +124,8 @@ export class RevocationList {
     return (
       this.#tokens.get(undefined)?.has(tokenId) === true ||
       this.#tokens.get(issuer)?.has(tokenId) === true ||
-      isBefore(issuedAtMs, this.#accounts.get(accountId)) ||
-      isBefore(issuedAtMs, this.#accessKeys.get(accessKey))
+      isBefore(issuedAtMs, this.#accounts.latestOf(accountId)) ||
+      isBefore(issuedAtMs, this.#accessKeys.latestOf(accessKey))
     )
   }
 
@@ -164,10 +161,8 @@ export class RevocationList {
     if (jti) {
       return this.#tokensOf(undefined).has(jti) || this.#tokensOf(issuer).has(jti)
     }
-    if (accountId) {
-      return latestBound(this.#accounts.get(accountId)) >= bound
-    }
-    return latestBound(this.#accessKeys.get(accessKey ?? '')) >= bound
+    const latest = accountId ? this.#accounts.latestOf(accountId) : this.#accessKeys.latestOf(accessKey ?? '')
+    return latest !== undefined && latest >= bound
   }
 
   /** One revocation for each name. */
@@ -177,11 +172,11 @@ export class RevocationList {
         yield { jti, issuer }
       }
     }
-    for (const [accountId, bounds] of this.#accounts) {
-      yield { accountId, issuedBeforeMs: latestBound(bounds) }
+    for (const accountId of this.#accounts.names()) {
+      yield { accountId, issuedBeforeMs: this.#accounts.latestOf(accountId) }
     }
-    for (const [accessKey, bounds] of this.#accessKeys) {
-      yield { accessKey, issuedBeforeMs: latestBound(bounds) }
+    for (const accessKey of this.#accessKeys.names()) {
+      yield { accessKey, issuedBeforeMs: this.#accessKeys.latestOf(accessKey) }
     }
   }
 
@@ -244,7 +239,7 @@ function* boundRevocations(
   target: (name: string) => Revocation,
 ): Generator<Revocation> {
   for (const [name, bounds] of names) {
-    for (const bound of new Set(bounds)) {
+    for (const bound of bounds) {
       yield { ...target(name), issuedBeforeMs: finite(bound) }
     }
   }
@@ -257,31 +252,8 @@ function fingerprintOfRevocation({ jti, issuer, accountId, accessKey, issuedBefo
   return fingerprintOf(jti, issuer, accountId, accessKey, bound)
 }
 
-/** Of the bounds of one name. */
-const latestBound = (bounds: readonly number[] | undefined) => bounds?.at(-1) ?? Number.NEGATIVE_INFINITY
-
-/** Keeps the latest time last. */
-function addBound(bounds: Bounds, name: string, bound: number): void {
-  const ofName = bounds.get(name) ?? []
-  bounds.set(
-    name,
-    [...ofName, bound].sort((a, b) => a - b),
-  )
-}
-
-function removeBound(bounds: Bounds, name: string, bound: number): void {
-  const ofName = bounds.get(name) ?? []
-  const at = ofName.indexOf(bound)
-  const rest = ofName.filter((_, index) => index !== at)
-  if (rest.length > 0) {
-    bounds.set(name, rest)
-  } else {
-    bounds.delete(name)
-  }
-}
-
-const isBefore = (issuedAtMs: number, bounds: readonly number[] | undefined): boolean =>
-  bounds !== undefined && issuedAtMs < latestBound(bounds)
+const isBefore = (issuedAtMs: number, boundMs: number | undefined): boolean =>
+  boundMs !== undefined && issuedAtMs < boundMs
 
 const NO_ENTRIES = 'without entries, write `revocations: []`'
 const revocationSchema = z
