@@ -190,6 +190,12 @@ async function preparation(bench: Bench) {
       parts: PARTS,
       isPreferred: true,
     }
+    const measureBeside = async () => {
+      await sleep(loudWarmUpMs)
+      turns.restart()
+      const beside = await loadWithAnyAnswers(lab, quiet)
+      return { beside, ...turns.read() }
+    }
     try {
       await listening(port)
       await loadWithAnyAnswers(lab, { ...common, rate: 3000, seconds: quick ? 1 : 4 })
@@ -197,11 +203,7 @@ async function preparation(bench: Bench) {
       const alone = await loadWithAnyAnswers(lab, quiet)
       const { wait: waitAlone } = turns.read()
       const end = begin({ bench, port, bearer: `Authorization: Bearer ${mint()}`, mint })
-      await sleep(loudWarmUpMs)
-      turns.restart()
-      const beside = await loadWithAnyAnswers(lab, quiet)
-      const { longest, wait } = turns.read()
-      await end()
+      const { beside, longest, wait } = await measureBeside().finally(end)
       const served = (beside.requests - beside.refused) / (alone.requests - alone.refused)
       const figures: Figures = {
         'p99 alone, ms': p99Of(alone),

@@ -101,20 +101,3 @@ t.test('a log whose disk was full goes on when there is room, and counts what it
   const whole = readFileSync(file, 'utf8').match(/^x{999}$/gm)
   t.equal(dropped, 3000 - (whole?.length ?? 0), 'no line is lost without being counted')
 })
-
-t.test('lines that wait to be written together are written at the exit of the process', async (t) => {
-  const program = `
-    import { LogDestination } from ${JSON.stringify(new URL('../src/base/log.ts', import.meta.url).href)}
-    process.stdout.on('error', () => {})
-    const destination = new LogDestination()
-    destination.write('one\\n')
-    destination.write('two\\n')
-    process.exit(3)
-  `
-  const loader = import.meta.resolve('../scripts/strip-types.mjs')
-  const { NODE_OPTIONS: _, ...env } = process.env
-  const args = [`--import=${loader}`, '--input-type=module', '-e', program]
-  const { stdout, status } = spawnSync(process.execPath, args, { env, encoding: 'utf8' })
-  t.equal(stdout, 'one\ntwo\n')
-  t.equal(status, 3)
-})

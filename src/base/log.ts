@@ -11,8 +11,9 @@ export type ReportError = (requestId: string, error: unknown) => void
 
 /** After a failed write. */
 const FLUSH_MS = 1000
-/** The lines of this time are written together, because each write wakes a thread. */
+/** After a line, further ones of this time are written together, because each write wakes a thread. */
 const GATHER_MS = 10
+/** Characters. More are written at once. */
 const MAX_GATHERED = 16 * 1024
 
 /** Writes log lines to stdout. `process.stdout` must be used before: it makes a pipe non-blocking. */
@@ -40,6 +41,7 @@ export class LogDestination {
     // pino flushes at exit. If the reader of a full pipe is stuck, the flush would wait forever.
     // Node itself waits for a write that has begun.
     process.prependListener('exit', () => {
+      this.#isOpen = false
       this.#writeGathered()
       this.#stream.destroy()
     })
@@ -50,17 +52,28 @@ export class LogDestination {
     if (!this.#isOpen) {
       return
     }
+    if (this.#gathering === undefined) {
+      this.#stream.write(line)
+      this.#gather()
+      return
+    }
     this.#gathered += line
     if (this.#gathered.length >= MAX_GATHERED) {
       this.#writeGathered()
-    } else {
-      this.#gathering ??= setTimeout(() => this.#writeGathered(), GATHER_MS)
     }
   }
 
+  #gather(): void {
+    this.#gathering = setTimeout(() => {
+      this.#gathering = undefined
+      if (this.#gathered !== '') {
+        this.#writeGathered()
+        this.#gather()
+      }
+    }, GATHER_MS)
+  }
+
   #writeGathered(): void {
-    clearTimeout(this.#gathering)
-    this.#gathering = undefined
     const lines = this.#gathered
     this.#gathered = ''
     if (lines !== '') {
@@ -81,6 +94,7 @@ export class LogDestination {
   /** Accepts no more lines, and writes the queued lines for at most half a second. */
   async close(): Promise<void> {
     this.#isOpen = false
+    clearTimeout(this.#gathering)
     this.#writeGathered()
     const closed = new Promise((resolve) => this.#stream.once('close', resolve))
     this.#stream.end()
