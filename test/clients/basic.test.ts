@@ -68,7 +68,8 @@ t.test(
     const { output: obscured } = await runToEnd(t, 'rclone', ['obscure', password])
     const remote = ['--webdav-url', url, '--webdav-user', user, '--webdav-pass', obscured.trim()]
     const rclone = (...args: string[]) => runToEnd(t, 'rclone', [...args, ...remote, '--config', '/dev/null'])
-    t.match(await rclone('copy', source, ':webdav:/copied'), { code: 0 })
+    const copied = await rclone('copy', source, ':webdav:/copied')
+    t.match(copied, { code: 0 }, copied.output)
     t.equal(readdirSync(join(files, 'copied')).filter((name) => name.endsWith('.txt')).length, 50)
     t.match(await rclone('check', source, ':webdav:/copied'), { code: 0, output: /0 differences found/ })
     t.match(await rclone('moveto', ':webdav:/copied/file 1.txt', ':webdav:/copied/moved'), { code: 0 })
