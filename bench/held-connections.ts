@@ -1,6 +1,6 @@
 /**
- * Sends bytes on many connections and keeps them open: `node held-connections.ts JSON` with `HeldConnections`.
- * Runs until it is killed.
+ * Sends bytes on many connections and keeps them open, until it is killed:
+ * `node held-connections.ts JSON` with `HeldConnections`.
  */
 import { connect, type Socket } from 'node:net'
 

@@ -48,8 +48,9 @@ export const pinned = (core: Core): [string, ...string[]] => [
  */
 export const PREFERRED: readonly string[] = ['nice', '-n', '-10']
 /**
- * The words before a command that leaves core 1 at once to others that have work. Beside a command of ordinary
- * scheduling, these would wait for some 3 ms whatever their priority is (since Linux 6.6).
+ * The words before a command that leaves core 1 at once to others that have work.
+ * Beside a command of ordinary scheduling, these would wait for some 3 ms whatever their priority is
+ * (since Linux 6.6).
  */
 const YIELDING: readonly string[] = ['chrt', '--idle', '0']
 
@@ -86,7 +87,7 @@ export function openLab(): Lab {
     process.once(signal, () => process.exit(128 + constants.signals[signal]))
   }
 
-  const words = (prefix: readonly string[], script: string, options: object): [string, string[]] => {
+  const commandOf = (prefix: readonly string[], script: string, options: object): [string, string[]] => {
     const program = [process.execPath, TYPESCRIPT, join(import.meta.dirname, script)]
     const [command = '', ...args] = [...prefix, ...program, JSON.stringify(options)]
     return [command, args]
@@ -109,11 +110,11 @@ export function openLab(): Lab {
       }
     },
     runYielding(script, options) {
-      const [command, args] = words(YIELDING, script, options)
+      const [command, args] = commandOf(YIELDING, script, options)
       return lab.run(1, command, args)
     },
     async ask(script, options, prefix = []) {
-      const [command, args] = words(prefix, script, options)
+      const [command, args] = commandOf(prefix, script, options)
       const child = start(1, command, args, {}, 'pipe')
       let output = ''
       child.stdout?.setEncoding('utf8').on('data', (text: string) => {

@@ -6,11 +6,14 @@
 import { onceAfterReads } from '../http/node-http.ts'
 import type { PacedReader } from '../room.ts'
 
-/** Takes about 1 ms. */
+/** To move so much takes about 1 ms. */
 const MAX_BYTES = 1024 * 1024
 /** A transfer that has moved less does not wait for large ones. */
 const SMALL_TRANSFER_BYTES = 32 * 1024
-/** Transfers that read on in a turn, the one that has waited longest first. */
+/**
+ * Transfers that read on in a turn, the one that has waited longest first.
+ * 64 KiB of each are `MAX_BYTES`.
+ */
 const MAX_RESUMED = 16
 
 export class TransferTurns {

@@ -6,7 +6,7 @@
 export class RevocationBounds {
   /** Of each name; `NaN` while it is not known. */
   readonly #latest = new Map<string, number>()
-  /** Of the names with more than one revocation: how many have each time. */
+  /** Of the names that have had more than one revocation: how many have each time. */
   readonly #counts = new Map<string, Map<number, number>>()
 
   add(name: string, boundMs: number): void {
@@ -21,7 +21,7 @@ export class RevocationBounds {
       this.#counts.set(name, counts)
     }
     counts.set(boundMs, (counts.get(boundMs) ?? 0) + 1)
-    this.#latest.set(name, Math.max(latest, boundMs)) // stays `NaN`
+    this.#latest.set(name, Math.max(latest, boundMs)) // `NaN` if `latest` is
   }
 
   /** Removes one revocation that was added with the same time. */
@@ -48,7 +48,8 @@ export class RevocationBounds {
   }
 
   has(name: string, boundMs: number): boolean {
-    return this.#counts.get(name)?.has(boundMs) ?? this.#latest.get(name) === boundMs
+    const counts = this.#counts.get(name)
+    return counts === undefined ? this.#latest.get(name) === boundMs : counts.has(boundMs)
   }
 
   /** The latest time of the name, or undefined. Called for each hit of the token cache. */
@@ -75,11 +76,9 @@ export class RevocationBounds {
 
   /** Each name with its different times, as they are at this moment. */
   all(): readonly (readonly [name: string, boundsMs: readonly number[]])[] {
-    return [...this.#latest].map(([name, latest]) => [name, this.#timesOf(name) ?? [latest]])
-  }
-
-  #timesOf(name: string): readonly number[] | undefined {
-    const counts = this.#counts.get(name)
-    return counts && [...counts.keys()]
+    return [...this.#latest].map(([name, latest]) => {
+      const counts = this.#counts.get(name)
+      return [name, counts === undefined ? [latest] : [...counts.keys()]]
+    })
   }
 }
